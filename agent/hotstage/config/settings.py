@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every setting once: its name, type, default and meaning. The example file, the checks and `config schema` come from here.
+
+A section is a frozen struct; a room is handed its own section, never the whole `Config`. Units are in the names.
+This module does no I/O and never asks the host anything.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+PositiveFloat = Annotated[float, Meta(gt=0)]
+PositiveInt = Annotated[int, Meta(gt=0)]
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all sections share: immutable, and an unknown key is an error."""
+
+
+class ProbesConfig(Section):
+    """What is attached, and how much the kernel may hold."""
+
+    loader: Annotated[
+        Literal["auto", "libbpf", "bcc"], Meta(description="compiler of the call counters; auto = libbpf")
+    ] = "auto"
+    rung: Annotated[
+        Literal["auto", "S", "M", "P"],
+        Meta(
+            description="kind of link: S uprobe.session, M uprobe.multi pair, P perf event; auto tries them in turn"
+        ),
+    ] = "auto"
+    fast_placement: Annotated[
+        bool,
+        Meta(
+            description="step over proven first instructions to an emulated one; false probes at the symbol"
+        ),
+    ] = True
+    xid: Annotated[bool, Meta(description="watch the kernel log for NVIDIA XID lines")] = True
+    proc_root: Annotated[str, Meta(description="where procfs is mounted")] = "/proc"
+    call_keys: Annotated[PositiveInt, Meta(description="entries of the call counter map")] = 16_384
+    histogram_slots: Annotated[PositiveInt, Meta(description="latency histograms, 1,936 bytes each")] = 4_096
+    threads: Annotated[PositiveInt, Meta(description="threads followed")] = 16_384
+    requests: Annotated[PositiveInt, Meta(description="requests in flight held in `pipeline_state`")] = 8_192
+    events_ring_bytes: Annotated[
+        PositiveInt, Meta(description="ring of finished requests, slow calls and errors; a power of two")
+    ] = 4 << 20
+    slow_call_seconds: Annotated[
+        PositiveFloat, Meta(description="a call at least this long becomes an event")
+    ] = 1.0
+    discovery_deadline_seconds: Annotated[
+        PositiveFloat,
+        Meta(description="a look into one process or file that takes longer is given up and reported"),
+    ] = 2.0
+    process_linger_seconds: Annotated[
+        PositiveFloat,
+        Meta(description="how long counters outlive their process, so that a last read sees them"),
+    ] = 5.0
+
+
+class DevicesConfig(Section):
+    """The process that alone loads NVML."""
+
+    enabled: Annotated[bool, Meta(description="sample GPUs through NVML")] = True
+    library_directory: Annotated[
+        str | None, Meta(description="where libnvidia-ml.so.1 is, if the linker does not find it by itself")
+    ] = None
+    period_seconds: Annotated[
+        PositiveFloat, Meta(description="utilisation, clocks, power; memory is ten times faster")
+    ] = 1.0
+    hang_after_seconds: Annotated[
+        PositiveFloat,
+        Meta(description="a silent devices process is abandoned and started again after this long"),
+    ] = 10.0
+
+
+class FrameConfig(Section):
+    """The one time grid."""
+
+    latency_window_seconds: Annotated[
+        PositiveFloat, Meta(description="quantiles are over the requests that ended within this time")
+    ] = 60.0
+    quantile_min_samples: Annotated[
+        PositiveInt, Meta(description="below this many samples a quantile is unknown")
+    ] = 20
+    history_seconds: Annotated[
+        PositiveFloat, Meta(description="look-back that rules and `/v1/frames` may use")
+    ] = 900.0
+    stale_after_seconds: Annotated[PositiveFloat, Meta(description="telemetry older than this is stale")] = (
+        3.0
+    )
+    heat_weights: Annotated[
+        dict[str, float], Meta(description="endpoint → weight of its request rate in the heat; default 1")
+    ] = field(default_factory=dict)
+    max_endpoints: Annotated[PositiveInt, Meta(description="endpoints told apart; the rest is `other`")] = 100
+
+
+class DetectConfig(Section):
+    """When something is wrong."""
+
+    rules_files: Annotated[
+        list[str], Meta(description="more rule files, after the built-in ones; globs are allowed")
+    ] = field(default_factory=list)
+    builtin_rules: Annotated[bool, Meta(description="use the rules that come with hotstage")] = True
+    min_baseline_samples: Annotated[
+        PositiveInt, Meta(description="ended stages needed before their latency is judged")
+    ] = 20
+    stage_latency_factor: Annotated[
+        PositiveFloat,
+        Meta(description="a stage this many times its usual duration per unit of work is suspicious"),
+    ] = 2.5
+    hang_seconds: Annotated[
+        PositiveFloat,
+        Meta(description="no progress for this long with requests in flight, against a known cadence"),
+    ] = 5.0
+    hang_without_cadence_seconds: Annotated[
+        PositiveFloat, Meta(description="the same where no cadence is known yet")
+    ] = 10.0
+    xid_active_seconds: Annotated[
+        PositiveFloat, Meta(description="how long one XID keeps its window open")
+    ] = 5.0
+
+
+class WindowsConfig(Section):
+    """How findings become anomaly windows."""
+
+    close_after_seconds: Annotated[
+        PositiveFloat, Meta(description="a window closes after this long without a finding")
+    ] = 3.0
+    merge_gap_seconds: Annotated[
+        PositiveFloat, Meta(description="a finding this soon after the close belongs to the same window")
+    ] = 5.0
+    max_open: Annotated[
+        PositiveInt, Meta(description="open windows; further ones are counted, not opened")
+    ] = 64
+
+
+class BreakersConfig(Section):
+    """Admit or shed, per scope."""
+
+    enforced: Annotated[bool, Meta(description="callers should heed an open breaker; false is a dry run")] = (
+        False
+    )
+    min_severity: Annotated[
+        Literal["info", "warning", "critical"], Meta(description="windows below this do not move a breaker")
+    ] = "warning"
+    scopes: Annotated[
+        list[Literal["host", "gpu", "stage", "modality", "endpoint", "instance"]],
+        Meta(description="kinds of entity that get a breaker"),
+    ] = field(default_factory=lambda: ["stage", "instance", "gpu"])
+    open_after_seconds: Annotated[float, Meta(ge=0, description="a window must be open this long first")] = (
+        0.0
+    )
+    cool_down_seconds: Annotated[PositiveFloat, Meta(description="first time in open before half-open")] = (
+        10.0
+    )
+    cool_down_max_seconds: Annotated[PositiveFloat, Meta(description="cap of the growing cool-down")] = 600.0
+    close_for_seconds: Annotated[
+        PositiveFloat, Meta(description="half-open closes after this long without a window, with traffic")
+    ] = 5.0
+    min_probe_samples: Annotated[
+        PositiveInt, Meta(description="requests that must end well in half-open")
+    ] = 5
+    max_open_ratio: Annotated[
+        Ratio, Meta(description="share of instances that may be enforced open at once")
+    ] = 0.5
+    max_breakers: Annotated[PositiveInt, Meta(description="breakers held; further scopes are counted")] = 256
+
+
+class StoreConfig(Section):
+    """What is kept on disk."""
+
+    directory: Annotated[str, Meta(description="state directory")] = "/var/lib/hotstage"
+    retention_days: Annotated[
+        PositiveFloat, Meta(description="closed windows and events older than this go")
+    ] = 30.0
+    max_bytes: Annotated[PositiveInt, Meta(description="size of the database before the oldest rows go")] = (
+        512 << 20
+    )
+    pending_max: Annotated[
+        PositiveInt, Meta(description="changes kept in memory while the disk refuses them")
+    ] = 10_000
+
+
+class HttpConfig(Section):
+    """The agent's HTTP API."""
+
+    listen: Annotated[
+        str, Meta(description="address:port of the API; loopback unless a token and TLS are set")
+    ] = "127.0.0.1:9178"
+    socket: Annotated[str, Meta(description="Unix socket for the notifier and for overrides")] = (
+        "/run/hotstage/agent.sock"
+    )
+    socket_group: Annotated[str | None, Meta(description="group that may use the socket")] = None
+    token_file: Annotated[
+        str | None, Meta(description="file with the bearer token that overrides over TCP need")
+    ] = None
+    max_connections: Annotated[PositiveInt, Meta(description="connections served at once")] = 32
+    timeout_seconds: Annotated[PositiveFloat, Meta(description="a peer slower than this is dropped")] = 10.0
+
+
+class PageConfig(Section):
+    """The shared-memory page of breaker states."""
+
+    path: Annotated[str, Meta(description="file that containers mount read-only")] = "/run/hotstage/breakers"
+    stale_after_seconds: Annotated[
+        PositiveFloat, Meta(description="readers call the page stale after this long")
+    ] = 5.0
+
+
+class Destination(Section):
+    """One webhook destination, `[[notify.destinations]]`."""
+
+    name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=64,
+            pattern="^[A-Za-z0-9_.-]+$",
+            description="its name in logs and metrics",
+        ),
+    ]
+    url: Annotated[str, Meta(description="http(s) URL; https unless loopback")]
+    format: Annotated[Literal["cloudevents", "plain"], Meta(description="body format")] = "cloudevents"
+    secret_file: Annotated[str | None, Meta(description="file with the `whsec_…` signing secret")] = None
+    secret_env: Annotated[str | None, Meta(description="environment variable with the signing secret")] = None
+    types: Annotated[list[str], Meta(description="event types to send, prefixes allowed; empty = all")] = (
+        field(default_factory=list)
+    )
+    allow_private: Annotated[bool, Meta(description="private addresses are allowed")] = False
+
+
+class NotifyConfig(Section):
+    """The notifier: unprivileged, its own database."""
+
+    agent_socket: Annotated[str, Meta(description="the agent's Unix socket")] = "/run/hotstage/agent.sock"
+    directory: Annotated[str, Meta(description="directory of notify.db")] = "/var/lib/hotstage-notify"
+    retry_base_seconds: Annotated[PositiveFloat, Meta(description="first retry; grows with full jitter")] = (
+        5.0
+    )
+    retry_max_seconds: Annotated[PositiveFloat, Meta(description="longest pause between retries")] = 21_600.0
+    give_up_after_seconds: Annotated[
+        PositiveFloat, Meta(description="then the delivery becomes a dead letter")
+    ] = 259_200.0
+    connect_timeout_seconds: PositiveFloat = 3.0
+    total_timeout_seconds: PositiveFloat = 10.0
+    destinations: Annotated[list[Destination], Meta(description="where events go")] = field(
+        default_factory=list
+    )
+
+
+class ExploreConfig(Section):
+    """The explorer."""
+
+    listen: Annotated[str, Meta(description="address:port of the web page")] = "127.0.0.1:9179"
+    agent: Annotated[str, Meta(description="URL of the agent's API")] = "http://127.0.0.1:9178"
+
+
+class LogConfig(Section):
+    """Where and how the processes speak (always standard error)."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class Config(Section):
+    """The whole configuration: one section per room."""
+
+    probes: ProbesConfig = field(default_factory=ProbesConfig)
+    devices: DevicesConfig = field(default_factory=DevicesConfig)
+    frame: FrameConfig = field(default_factory=FrameConfig)
+    detect: DetectConfig = field(default_factory=DetectConfig)
+    windows: WindowsConfig = field(default_factory=WindowsConfig)
+    breakers: BreakersConfig = field(default_factory=BreakersConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    page: PageConfig = field(default_factory=PageConfig)
+    notify: NotifyConfig = field(default_factory=NotifyConfig)
+    explore: ExploreConfig = field(default_factory=ExploreConfig)
+    log: LogConfig = field(default_factory=LogConfig)
