@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every setting once: its name, type, default and meaning. The example file, the checks and `config schema` come from here.
+"""Every setting once: its name, type, default and meaning. Example file, checks and schema come from here.
 
-A section is a frozen struct; a room is handed its own section, never the whole `Config`. Units are in the names.
-This module does no I/O and never asks the host anything.
+A section is a frozen struct; a room is handed its own section, never the whole `Config`. Units are in the
+names. This module does no I/O and never asks the host anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What all sections share: immutable, and an unknown key is an error."""
 
 
-class ProbesConfig(Section):
+class ProbesConfig(Section, frozen=True, kw_only=True):
     """What is attached, and how much the kernel may hold."""
 
     loader: Annotated[
@@ -28,9 +28,7 @@ class ProbesConfig(Section):
     ] = "auto"
     rung: Annotated[
         Literal["auto", "S", "M", "P"],
-        Meta(
-            description="kind of link: S uprobe.session, M uprobe.multi pair, P perf event; auto tries them in turn"
-        ),
+        Meta(description="S uprobe.session, M uprobe.multi pair, P perf event; auto tries them in turn"),
     ] = "auto"
     fast_placement: Annotated[
         bool,
@@ -60,7 +58,7 @@ class ProbesConfig(Section):
     ] = 5.0
 
 
-class DevicesConfig(Section):
+class DevicesConfig(Section, frozen=True, kw_only=True):
     """The process that alone loads NVML."""
 
     enabled: Annotated[bool, Meta(description="sample GPUs through NVML")] = True
@@ -76,7 +74,7 @@ class DevicesConfig(Section):
     ] = 10.0
 
 
-class FrameConfig(Section):
+class FrameConfig(Section, frozen=True, kw_only=True):
     """The one time grid."""
 
     latency_window_seconds: Annotated[
@@ -97,7 +95,7 @@ class FrameConfig(Section):
     max_endpoints: Annotated[PositiveInt, Meta(description="endpoints told apart; the rest is `other`")] = 100
 
 
-class DetectConfig(Section):
+class DetectConfig(Section, frozen=True, kw_only=True):
     """When something is wrong."""
 
     rules_files: Annotated[
@@ -123,7 +121,7 @@ class DetectConfig(Section):
     ] = 5.0
 
 
-class WindowsConfig(Section):
+class WindowsConfig(Section, frozen=True, kw_only=True):
     """How findings become anomaly windows."""
 
     close_after_seconds: Annotated[
@@ -137,7 +135,7 @@ class WindowsConfig(Section):
     ] = 64
 
 
-class BreakersConfig(Section):
+class BreakersConfig(Section, frozen=True, kw_only=True):
     """Admit or shed, per scope."""
 
     enforced: Annotated[bool, Meta(description="callers should heed an open breaker; false is a dry run")] = (
@@ -169,7 +167,7 @@ class BreakersConfig(Section):
     max_breakers: Annotated[PositiveInt, Meta(description="breakers held; further scopes are counted")] = 256
 
 
-class StoreConfig(Section):
+class StoreConfig(Section, frozen=True, kw_only=True):
     """What is kept on disk."""
 
     directory: Annotated[str, Meta(description="state directory")] = "/var/lib/hotstage"
@@ -184,7 +182,7 @@ class StoreConfig(Section):
     ] = 10_000
 
 
-class HttpConfig(Section):
+class HttpConfig(Section, frozen=True, kw_only=True):
     """The agent's HTTP API."""
 
     listen: Annotated[
@@ -201,7 +199,7 @@ class HttpConfig(Section):
     timeout_seconds: Annotated[PositiveFloat, Meta(description="a peer slower than this is dropped")] = 10.0
 
 
-class PageConfig(Section):
+class PageConfig(Section, frozen=True, kw_only=True):
     """The shared-memory page of breaker states."""
 
     path: Annotated[str, Meta(description="file that containers mount read-only")] = "/run/hotstage/breakers"
@@ -210,7 +208,7 @@ class PageConfig(Section):
     ] = 5.0
 
 
-class Destination(Section):
+class Destination(Section, frozen=True, kw_only=True):
     """One webhook destination, `[[notify.destinations]]`."""
 
     name: Annotated[
@@ -232,7 +230,7 @@ class Destination(Section):
     allow_private: Annotated[bool, Meta(description="private addresses are allowed")] = False
 
 
-class NotifyConfig(Section):
+class NotifyConfig(Section, frozen=True, kw_only=True):
     """The notifier: unprivileged, its own database."""
 
     agent_socket: Annotated[str, Meta(description="the agent's Unix socket")] = "/run/hotstage/agent.sock"
@@ -251,21 +249,21 @@ class NotifyConfig(Section):
     )
 
 
-class ExploreConfig(Section):
+class ExploreConfig(Section, frozen=True, kw_only=True):
     """The explorer."""
 
     listen: Annotated[str, Meta(description="address:port of the web page")] = "127.0.0.1:9179"
     agent: Annotated[str, Meta(description="URL of the agent's API")] = "http://127.0.0.1:9178"
 
 
-class LogConfig(Section):
+class LogConfig(Section, frozen=True, kw_only=True):
     """Where and how the processes speak (always standard error)."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"
 
 
-class Config(Section):
+class Config(Section, frozen=True, kw_only=True):
     """The whole configuration: one section per room."""
 
     probes: ProbesConfig = field(default_factory=ProbesConfig)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words of the pipeline: stages and modalities with pinned ids, shared with BPF and the marks library.
 
-Standard library only. An id, once released, never changes its meaning: it is stored in maps, files and metrics.
+Standard library only. A released id never changes its meaning: it is stored in maps, files and metrics.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STAGE_SLOTS = 20
 """Stage slots a request holds in the kernel; pinned stages use the first `len(Stage)`."""
 
 WAITING_STAGES = frozenset({Stage.gateway, Stage.queue})
-"""Stages whose duration is time spent waiting for someone else: they grow with load, not with a fault of their own."""
+"""Stages whose duration is waiting for someone else: they grow with load, not with a fault of their own."""
 
 
 def stage_name(stage_id: int) -> str:

@@ -1,0 +1,59 @@
+# The one door: what a newcomer, a developer and CI type. Logic lives in what these targets call.
+# SPDX-License-Identifier: Apache-2.0
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help run test check bench setup bpf clean fmt generate unit kernel integration browser
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+run: setup ## the demo: a simulated GPU host, a fault within the first minute, the explorer on a printed address
+	@$(BIN)/hotstage demo --fault encoder-stall@20-40
+
+test: setup check ## lint, types, unit, BPF, integration and browser tests
+	$(PYTEST) tests
+
+check: setup ## what needs no root: format, lint, types, import contracts, generated files, unit tests
+	$(BIN)/ruff format --check agent dashboards tests deploy
+	$(BIN)/ruff check agent dashboards tests deploy
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(PYTEST) tests/unit tests/contracts -q
+
+unit kernel integration browser: setup
+	$(PYTEST) $(if $(filter unit,$@),tests/unit,-m $(subst integration,"not browser" tests/integration,$@) $(if $(filter integration,$@),,tests))
+
+bench: setup ## the published numbers: overhead, counting
+	$(BIN)/hotstage bench overhead
+	$(BIN)/hotstage bench counting
+
+setup: $(STAMP) bpf ## system packages, virtual environment, BPF objects, marks library; says what it installs
+
+$(STAMP): pyproject.toml agent/pyproject.toml deploy/constraints.txt deploy/system_packages.py $(wildcard agent/hotstage_marks/native/* agent/hotstage_marks/include/*)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hotstage needs Python >= 3.11: make PYTHON=/path/to/python3.11" >&2; exit 4; }
+	@$(PYTHON) deploy/system_packages.py
+	@test -x $(BIN)/python || { echo "creating the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing the Python packages of pyproject.toml into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c deploy/constraints.txt -e '.[dev]' -e agent
+	@touch $@
+
+bpf: $(STAMP)
+	@$(MAKE) --no-print-directory -C bpf
+
+fmt: setup ## format and apply safe fixes
+	$(BIN)/ruff format agent dashboards tests deploy
+	$(BIN)/ruff check --fix agent dashboards tests deploy
+
+generate: setup ## write the generated files anew: example configuration, BPF ids
+	$(BIN)/python -m hotstage.config.render > deploy/hotstage.example.toml
+	$(BIN)/python -m hotstage.probes.catalogue.generate
+
+clean: ## remove what the build made
+	$(MAKE) -C bpf clean
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find agent dashboards -name '*.egg-info' -prune -exec rm -rf {} + -o -name '*.so' -delete

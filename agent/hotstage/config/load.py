@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files, environment and flags → one `Config`, or one error that names the key, the place and the remedy.
+
+Later wins: defaults < config.toml < conf.d/*.toml (by name) < `HOTSTAGE_<SECTION>_<KEY>` < flags.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from hotstage.config.settings import Config, Section
+from hotstage.errors import ConfigError
+
+DEFAULT_FILE = Path("/etc/hotstage/config.toml")
+ENVIRONMENT_PREFIX = "HOTSTAGE_"
+_FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`(?: - at `\$\.?(?P<at>[^`]*)`)?")
+_AT = re.compile(r" - at `\$\.?(?P<at>[^`]*)`")
+
+Tree = dict[str, Any]
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[tuple[str, str], Any] | None = None,
+) -> Config:
+    """The configuration in force.
+
+    `file` None means the default file, which may be absent; a named file must exist. `flags` maps
+    (section, key) to a value; None values are ignored. Raises ConfigError; nothing is applied partly.
+    """
+    tree: Tree = {}
+    for source in _files(file):
+        part = _parse(source)
+        _convert(part, str(source), source)
+        _merge(tree, part)
+    part = _from_environment(environment or {})
+    _convert(part, "the environment")
+    _merge(tree, part)
+    for (section, key), value in (flags or {}).items():
+        if value is not None:
+            _merge(tree, {section: {key: value}})
+    return _convert(tree, "the command line")
+
+
+def sections() -> Iterator[tuple[str, type[Section]]]:
+    """Name and struct of every section, in order."""
+    hints = get_type_hints(Config)
+    for name in Config.__struct_fields__:
+        yield name, hints[name]
+
+
+def _files(file: Path | None) -> list[Path]:
+    main = file or DEFAULT_FILE
+    if file is None and not main.exists():
+        found: list[Path] = []
+    elif not main.is_file():
+        raise ConfigError(
+            f"{main}: no such configuration file",
+            remedy="name an existing file with --config, or leave it out",
+        )
+    else:
+        found = [main]
+    parts = main.parent / "conf.d"
+    return found + (sorted(parts.glob("*.toml")) if parts.is_dir() else [])
+
+
+def _parse(source: Path) -> Tree:
+    try:
+        return tomllib.loads(source.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}", remedy="mend that line") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source}: not UTF-8 at byte {error.start}", remedy="save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"{source}: {error.strerror}", remedy="check its owner and mode") from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> Tree:
+    tree: Tree = {}
+    for variable in sorted(environment):
+        rest = variable.removeprefix(ENVIRONMENT_PREFIX)
+        if rest == variable:
+            continue
+        for name, struct in sections():
+            key = rest.lower().removeprefix(f"{name}_")
+            if key == rest.lower():
+                continue
+            if key not in struct.__struct_fields__:
+                raise ConfigError(
+                    f"{variable}: section [{name}] has no key `{key}`",
+                    remedy=_nearest(key, struct.__struct_fields__),
+                )
+            tree.setdefault(name, {})[key] = _value(struct, key, environment[variable], variable)
+    return tree
+
+
+def _value(struct: type[Section], key: str, text: str, variable: str) -> Any:
+    """A variable's text as its key's type; lists and tables are written as JSON."""
+    kind = get_type_hints(struct, include_extras=True)[key]
+    try:
+        return msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError as first:
+        try:
+            return msgspec.to_builtins(msgspec.convert(json.loads(text), kind))
+        except (ValueError, msgspec.ValidationError):
+            raise ConfigError(
+                f"{variable}: {first}", remedy="lists and tables are written as JSON"
+            ) from first
+
+
+def _convert(tree: Tree, place: str, source: Path | None = None) -> Config:
+    try:
+        return msgspec.convert(tree, Config)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), place, source) from error
+
+
+def _explain(text: str, place: str, source: Path | None) -> ConfigError:
+    unknown = _FIELD.search(text)
+    if unknown:
+        key, at = unknown["field"], unknown["at"] or ""
+        where = f"{place}{_line_of(source, key)}"
+        inside = f"[{at}] has no key `{key}`" if at else f"there is no section [{key}]"
+        return ConfigError(f"{where}: {inside}", remedy=_nearest(key, _known_at(at)))
+    at = found["at"] if (found := _AT.search(text)) else ""
+    key = at.rsplit(".", 1)[-1]
+    reason = _AT.sub("", text)
+    return ConfigError(
+        f"{place}{_line_of(source, key)}: `{at}`: {reason}",
+        remedy="`hotstage config schema` lists every key with its type and unit",
+    )
+
+
+def _known_at(at: str) -> tuple[str, ...]:
+    """Keys of the struct that a msgspec path such as `notify.destinations[0]` leads to."""
+    struct: Any = Config
+    for step in filter(None, re.sub(r"\[[^\]]*\]", "", at).split(".")):
+        hint = get_type_hints(struct).get(step)
+        arguments = getattr(hint, "__args__", ())
+        struct = arguments[0] if arguments and hasattr(arguments[0], "__struct_fields__") else hint
+        if not hasattr(struct, "__struct_fields__"):
+            return ()
+    return tuple(struct.__struct_fields__)
+
+
+def _nearest(key: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean `{close[0]}`?"
+    return f"known here: {', '.join(known)}" if known else "`hotstage config schema` lists every key"
+
+
+def _line_of(source: Path | None, key: str) -> str:
+    """`:LINE` of the first line that sets or opens `key`; nothing when it cannot be told."""
+    if source is None or not key:
+        return ""
+    name = re.escape(re.sub(r"\[.*", "", key))
+    pattern = re.compile(rf"^\s*(?:\[+[\w.]*\b)?{name}\b")
+    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
+        if pattern.match(line):
+            return f":{number}"
+    return ""
+
+
+def _merge(into: Tree, part: Mapping[str, Any]) -> None:
+    """Tables are merged key by key; everything else is replaced."""
+    for key, value in part.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
