@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marks: which request is in which stage, told to a watcher outside the process, or to nobody for next to nothing.
+
+    import hotstage_marks as marks
+
+    with marks.request(rid, endpoint="/v1/chat/completions", instance="i-0", model="vlm"):
+        with marks.stage("vision_encode", modality="image", tokens=1024):
+            encode(image)
+        marks.tokens(17)
+
+`stage` is for synchronous work on one thread (CUDA calls in between count for it); `span` is for the request alone and
+may cross `await` and threads. Nothing here raises, blocks, allocates more than one object, or reads a payload.
+Unknown stages count as `other`. Without the compiled extension every call does nothing and `is_native` is False.
+"""
+
+from __future__ import annotations
+
+try:
+    from hotstage_marks._native import (
+        Request,
+        Scope,
+        current_request,
+        request,
+        request_begin,
+        request_end,
+        request_hash,
+        span,
+        stage,
+        tokens,
+    )
+
+    is_native = True
+except ImportError:
+    from hotstage_marks._silent import (  # type: ignore[assignment]
+        Request,
+        Scope,
+        current_request,
+        request,
+        request_begin,
+        request_end,
+        request_hash,
+        span,
+        stage,
+        tokens,
+    )
+
+    is_native = False
+
+__all__ = [
+    "Request",
+    "Scope",
+    "current_request",
+    "is_native",
+    "request",
+    "request_begin",
+    "request_end",
+    "request_hash",
+    "span",
+    "stage",
+    "tokens",
+]

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the compiled parts of `hotstage-marks`: the Python extension and the library for C and C++ servers."""
+
+from __future__ import annotations
+
+import platform
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+LIBRARY = "hotstage_marks.libhotstage_marks"
+# The probe points are assembly without endbr64, so the objects must not claim to support branch tracking.
+MACHINE_FLAGS = ["-fcf-protection=none"] if platform.machine() in ("x86_64", "AMD64") else []
+COMPILE = ["-O2", "-fvisibility=hidden", *MACHINE_FLAGS]
+# Calls stay inside the file that a watcher has attached to.
+LINK = ["-Wl,-Bsymbolic"]
+HEADERS = [
+    "hotstage_marks/include/hotstage_marks.h",
+    "hotstage_marks/native/core.h",
+    "hotstage_marks/native/arguments.h",
+    "hotstage_marks/native/request.h",
+]
+
+
+class BuildExtension(build_ext):
+    """Gives the C library its plain name: it is nobody's Python module."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        if fullname.split(".")[-1] == LIBRARY.split(".")[-1]:
+            return "/".join(fullname.split(".")) + ".so"
+        return super().get_ext_filename(fullname)
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "hotstage_marks._native",
+            [f"hotstage_marks/native/{name}.c" for name in ("module", "request", "arguments", "marks")],
+            depends=HEADERS,
+            extra_compile_args=COMPILE,
+            extra_link_args=LINK,
+            optional=True,  # without a compiler the marks are no-ops, and say so in `is_native`
+        ),
+        Extension(
+            LIBRARY,
+            ["hotstage_marks/native/marks.c"],
+            depends=HEADERS[:2],
+            extra_compile_args=COMPILE,
+            extra_link_args=[*LINK, "-Wl,-soname,libhotstage_marks.so"],
+            optional=True,
+        ),
+    ],
+    cmdclass={"build_ext": BuildExtension},
+)
