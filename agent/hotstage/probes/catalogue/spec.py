@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of a catalogue row: which call, how it is probed, where its size and stream are. No symbol here.
+
+Argument positions are 1-based as in the C prototype; 0 means that the call has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotstage.probes.loader.base import PointKind
+from hotstage.probes.maps.layout import CALL_SPEC_DTYPE, CALLS_MAX
+
+STREAM_IN_LAUNCH_CONFIG = 64
+"""The stream stands 32 bytes behind the first argument (CUlaunchConfig.hStream in cuda.h)."""
+
+_LAST_STACK_ARGUMENT = 9
+
+
+class Family(StrEnum):
+    """What kind of work a call is; `launch` and `graph_launch` are the launch-class calls."""
+
+    LAUNCH = "launch"
+    GRAPH_LAUNCH = "graph_launch"
+    GRAPH = "graph"
+    ALLOC = "alloc"
+    FREE = "free"
+    COPY = "copy"
+    MEMSET = "memset"
+    SYNC = "sync"
+    EVENT_WAIT = "event_wait"
+    CONTEXT = "context"
+    MARK = "mark"
+
+
+class Direction(StrEnum):
+    """Where a copy goes; `unknown` when the call does not say."""
+
+    HOST_TO_DEVICE = "htod"
+    DEVICE_TO_HOST = "dtoh"
+    DEVICE_TO_DEVICE = "dtod"
+    PEER = "peer"
+    UNKNOWN = "unknown"
+
+
+class Effect(IntEnum):
+    """What the kernel program does besides counting; as `enum hotstage_effect` in bpf/include/abi.h."""
+
+    NONE = 0
+    CONTEXT_NEW = 1
+    CONTEXT_CURRENT = 2
+    CONTEXT_PUSH = 3
+    CONTEXT_POP = 4
+    DEVICE_UUID = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpec:
+    """One call. `name` is the exported symbol people see; `variants` are other exports under the same id."""
+
+    call_id: int
+    name: str
+    kind: PointKind
+    family: Family
+    variants: tuple[str, ...] = ()
+    bytes_argument: int = 0
+    factor_argument: int = 0
+    bytes_per_element: int = 1
+    stream_argument: int = 0
+    effect: Effect = Effect.NONE
+    device_argument: int = 0
+    direction: Direction | None = None
+    is_essential: bool = False
+    """Probed on rung P too, where every probe costs 0.1 s to detach."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.call_id < CALLS_MAX:
+            raise ValueError(f"{self.name}: call id {self.call_id} is outside 1..{CALLS_MAX - 1}")
+        if self.bytes_per_element not in (1, 2, 4, 8):
+            raise ValueError(
+                f"{self.name}: {self.bytes_per_element} bytes an element is no power of two up to 8"
+            )
+        for position in (self.bytes_argument, self.factor_argument, self.device_argument):
+            if not 0 <= position <= 6:
+                raise ValueError(f"{self.name}: argument {position} is not in a register (1..6, 0 = none)")
+        if (
+            self.stream_argument != STREAM_IN_LAUNCH_CONFIG
+            and not 0 <= self.stream_argument <= _LAST_STACK_ARGUMENT
+        ):
+            raise ValueError(f"{self.name}: no way to read a stream from argument {self.stream_argument}")
+        if (self.direction is not None) != (self.family is Family.COPY):
+            raise ValueError(f"{self.name}: copies have a direction, and only they")
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """All exports counted under this id."""
+        return (self.name, *self.variants)
+
+    @property
+    def is_launch_class(self) -> bool:
+        """Whether it belongs into `unattributed_ratio`."""
+        return self.family in (Family.LAUNCH, Family.GRAPH_LAUNCH)
+
+
+@dataclass(frozen=True, slots=True)
+class LibrarySpec:
+    """One library: how its file is called, and its calls."""
+
+    kind: str
+    file_name_pattern: str
+    """Full match against the last part of the mapped path."""
+    layer: int
+    """0 driver, 1 runtime: layers are never added up."""
+    calls: tuple[CallSpec, ...]
+    has_placement_rule: bool = False
+    """Whether the first-instruction rule of `placement.py` was proven on this library."""
+
+    def __post_init__(self) -> None:
+        symbols = [symbol for call in self.calls for symbol in call.symbols]
+        ids = [call.call_id for call in self.calls]
+        for what, values in (("symbol", symbols), ("call id", [str(call_id) for call_id in ids])):
+            twice = sorted({value for value in values if values.count(value) > 1})
+            if twice:
+                raise ValueError(f"{self.kind}: {what} listed twice: {', '.join(twice)}")
+
+    def by_symbol(self) -> dict[str, CallSpec]:
+        """Every export that is probed, and the call it counts as."""
+        return {symbol: call for call in self.calls for symbol in call.symbols}
+
+
+def call_spec_table(libraries: tuple[LibrarySpec, ...]) -> NDArray[np.void]:
+    """The `call_specs` map, CALL_SPEC_DTYPE (CALLS_MAX,): row = call id, zeros for ids that no call has."""
+    table = np.zeros(CALLS_MAX, dtype=CALL_SPEC_DTYPE)
+    for library in libraries:
+        for call in library.calls:
+            row = table[call.call_id]
+            row["bytes_argument"] = call.bytes_argument
+            row["factor_argument"] = call.factor_argument
+            row["bytes_shift"] = call.bytes_per_element.bit_length() - 1
+            row["stream_argument"] = call.stream_argument
+            row["effect"] = call.effect
+            row["device_argument"] = call.device_argument
+    return table

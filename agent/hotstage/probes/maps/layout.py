@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""numpy dtypes equal, byte for byte, to the structures of bpf/include/abi.h; no logic.
+
+`THREAD_DTYPE`, `REQUEST_DTYPE` are a key and its value as one row. tests/bpf compares all of them with BTF.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+NO_STAGE = 255
+NO_DEVICE = 255
+MODALITIES = 6
+STAGE_SLOTS = 20
+OUTER_FRAMES = 4
+CALLS_MAX = 512
+HISTOGRAM_SLOTS = 242
+HISTOGRAM_SCALE = 3
+HISTOGRAM_FIRST_EXPONENT = -22
+"""The slot after the underflow begins at 2^-22 s; each octave has 2^3 slots."""
+
+
+class Loss(IntEnum):
+    """Index into the `losses` map; the lower-case name is what metrics and reports show."""
+
+    LOST_EVENTS_RING = 0
+    LOST_URGENT_RING = 1
+    LOST_CALL_KEYS = 2
+    LOST_THREADS = 3
+    LOST_REQUESTS = 4
+    LOST_HISTOGRAMS = 5
+    LOST_FRAMES = 6
+    MISSED_REQUEST = 7
+    REUSED_REQUEST = 8
+    STALE_FRAMES = 9
+    UNMATCHED_RETURNS = 10
+    UNREADABLE_ARGUMENTS = 11
+    LOST_CONTEXTS = 12
+
+
+LOSS_ROWS = 16
+
+
+class EventKind(IntEnum):
+    """First word of every ring record."""
+
+    REQUEST_FINISHED = 1
+    CALL_SLOW = 2
+    CALL_ERROR = 3
+    KERNEL_LINE = 4
+
+
+CALL_SPEC_DTYPE = np.dtype(
+    [
+        ("bytes_argument", "u1"),
+        ("factor_argument", "u1"),
+        ("bytes_shift", "u1"),
+        ("stream_argument", "u1"),
+        ("effect", "u1"),
+        ("device_argument", "u1"),
+        ("pad", "u1", (2,)),
+    ]
+)
+SETTINGS_DTYPE = np.dtype([("slow_call_ns", "<u8"), ("event_gap_ns", "<u8")])
+CALL_KEY_DTYPE = np.dtype(
+    [
+        ("tgid", "<u4"),
+        ("call", "<u2"),
+        ("stage", "u1"),
+        ("modality", "u1"),
+        ("device", "u1"),
+        ("layer", "u1"),
+        ("pad", "u1", (2,)),
+    ]
+)
+CALL_STAT_DTYPE = np.dtype(
+    [
+        ("count", "<u8"),
+        ("bytes", "<u8"),
+        ("errors", "<u8"),
+        ("errors_oom", "<u8"),
+        ("total_ns", "<u8"),
+        ("histogram_slot", "<u4"),
+        ("abandoned", "<u4"),
+    ]
+)
+CALL_FRAME_DTYPE = np.dtype(
+    [
+        ("stack_pointer", "<u8"),
+        ("since_ns", "<u8"),
+        ("argument", "<u8"),
+        ("ordinal", "<u4"),
+        ("call", "<u2"),
+        ("pad", "<u2"),
+    ]
+)
+_THREAD_STATE_FIELDS = [
+    ("tgid", "<u4"),
+    ("call", "<u2"),
+    ("stage", "u1"),
+    ("modality", "u1"),
+    ("device", "u1"),
+    ("depth", "u1"),
+    ("pushed_device", "u1"),
+    ("pad", "u1"),
+    ("ordinal", "<u4"),
+    ("since_ns", "<u8"),
+    ("stack_pointer", "<u8"),
+    ("argument", "<u8"),
+    ("stream", "<u8"),
+    ("stage_since_ns", "<u8"),
+    ("request_hash", "<u8"),
+    ("launch_total", "<u8"),
+    ("unattributed_total", "<u8"),
+    ("bytes_total", "<u8"),
+    ("event_ns", "<u8"),
+    ("flushed_launch_total", "<u8"),
+    ("flushed_bytes_total", "<u8"),
+    ("error_total", "<u4"),
+    ("flushed_error_total", "<u4"),
+    ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
+]
+THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)
+THREAD_DTYPE = np.dtype([("tid", "<u4"), ("pad_tid", "<u4"), *_THREAD_STATE_FIELDS])
+
+STAGE_SLOT_DTYPE = np.dtype(
+    [
+        ("began_ns", "<u8"),
+        ("total_ns", "<u8"),
+        ("tokens", "<u4"),
+        ("count", "<u2"),
+        ("modality", "u1"),
+        ("open", "u1"),
+    ]
+)
+REQUEST_KEY_DTYPE = np.dtype([("cgroup_id", "<u8"), ("request_hash", "<u8")])
+_REQUEST_STATE_FIELDS = [
+    ("started_ns", "<u8"),
+    ("updated_ns", "<u8"),
+    ("tgid", "<u4"),
+    ("model_id", "<u4"),
+    ("stage_mask", "<u8"),
+    ("open_mask", "<u8"),
+    ("cuda_stream", "<u8"),
+    ("launches", "<u8"),
+    ("bytes", "<u8"),
+    ("errors", "<u4"),
+    ("output_tokens", "<u4"),
+    ("modality_words", "<u8", (MODALITIES,)),
+    ("stages", STAGE_SLOT_DTYPE, (STAGE_SLOTS,)),
+    ("id", "S64"),
+    ("endpoint", "S48"),
+    ("instance", "S32"),
+    ("model", "S32"),
+    ("traceparent", "S64"),
+]
+REQUEST_STATE_DTYPE = np.dtype(_REQUEST_STATE_FIELDS)
+REQUEST_DTYPE = np.dtype([("cgroup_id", "<u8"), ("request_hash", "<u8"), *_REQUEST_STATE_FIELDS])
+FINISHED_DTYPE = np.dtype(
+    [
+        ("kind", "<u4"),
+        ("outcome", "<u4"),
+        ("ended_ns", "<u8"),
+        ("cgroup_id", "<u8"),
+        ("request_hash", "<u8"),
+        *_REQUEST_STATE_FIELDS,
+    ]
+)
+CALL_EVENT_DTYPE = np.dtype(
+    [
+        ("kind", "<u4"),
+        ("tgid", "<u4"),
+        ("tid", "<u4"),
+        ("result", "<i4"),
+        ("ended_ns", "<u8"),
+        ("duration_ns", "<u8"),
+        ("bytes", "<u8"),
+        ("stream", "<u8"),
+        ("request_hash", "<u8"),
+        ("call", "<u2"),
+        ("stage", "u1"),
+        ("modality", "u1"),
+        ("device", "u1"),
+        ("pad", "u1", (3,)),
+    ]
+)
+KERNEL_LINE_DTYPE = np.dtype([("kind", "<u4"), ("length", "<u4"), ("at_ns", "<u8"), ("text", "S240")])
+
+CONTEXT_KEY_DTYPE = np.dtype([("context", "<u8"), ("tgid", "<u4"), ("pad", "<u4")])
+DEVICE_KEY_DTYPE = np.dtype([("tgid", "<u4"), ("ordinal", "<u4")])
+DEVICE_UUID_DTYPE = np.dtype([("bytes", "V16")])

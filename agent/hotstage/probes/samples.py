@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the probes hand to the rest of the line: arrays read at one moment, with their clock and losses.
+
+Values only, never behaviour that reads a map. Times are CLOCK_MONOTONIC in ns; dtypes are in `maps/layout.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class XidEvent:
+    """One Xid line of the GPU driver. `source` is where it came from (`kernel_log`, `nvml`, `tracepoint`)."""
+
+    at_ns: int
+    pci_bus_id: str
+    xid: int
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class FastSample:
+    """State in flight, read every fast tick.
+
+    threads:  THREAD_DTYPE (T,), every thread seen so far; in flight means `call != 0`.
+    requests: REQUEST_DTYPE (R,), requests in flight.
+    finished: FINISHED_DTYPE (F,), requests that ended since the last read; each is delivered once.
+    events:   CALL_EVENT_DTYPE (E,), slow and failed calls since the last read.
+    losses:   by name, cumulative since load.
+    unclean:  entries that came or went during the read, so may be missing or stale here.
+    """
+
+    at_ns: int
+    threads: NDArray[np.void]
+    requests: NDArray[np.void]
+    finished: NDArray[np.void]
+    xids: tuple[XidEvent, ...]
+    events: NDArray[np.void]
+    losses: Mapping[str, int]
+    unclean: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallSample:
+    """Counts by key, read every slow tick.
+
+    keys:  CALL_KEY_DTYPE (N,).
+    stats: CALL_STAT_DTYPE (N,), cumulative since the epoch began.
+    moved: bool (N,), whether the key's count changed since the last read.
+    histograms: uint64 (slots, 242), row 0 unused; a copy made at the read.
+    """
+
+    at_ns: int
+    keys: NDArray[np.void]
+    stats: NDArray[np.void]
+    moved: NDArray[np.bool_]
+    histograms: NDArray[np.uint64] = field(repr=False)
+
+    def histogram(self, row: int) -> NDArray[np.uint64]:
+        """Counts of the row's durations, uint64 (242,): underflow, 240 scale-3 slots from 2^-22 s, overflow.
+
+        All zero for a key without a histogram (launches, or none was left).
+        """
+        slot = int(self.stats["histogram_slot"][row])
+        if slot == 0:
+            return np.zeros(self.histograms.shape[1], dtype=np.uint64)
+        row_counts: NDArray[np.uint64] = self.histograms[slot]
+        return row_counts
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCalls:
+    """What one process made of one call, exact: `counted` = returned + abandoned + open."""
+
+    pid: int
+    call_id: int
+    counted: int
+    open: int
+    abandoned: int
+    bytes: int
+    errors: int

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * All that crosses between the kernel and Python. agent/hotstage/probes/maps/layout.py holds the same
+ * structures as numpy dtypes; tests/bpf compares both through BTF. No map and no program lives here.
+ *
+ * Rules: fixed-width types, explicit padding, units in the names, every size asserted. Times are
+ * CLOCK_MONOTONIC in ns (bpf_ktime_get_ns). `tgid` is the process, `tid` the thread.
+ */
+#ifndef HOTSTAGE_ABI_H
+#define HOTSTAGE_ABI_H
+
+#define HOTSTAGE_NO_STAGE 255
+#define HOTSTAGE_NO_DEVICE 255
+#define HOTSTAGE_MODALITIES 6
+#define HOTSTAGE_STAGE_SLOTS 20
+#define HOTSTAGE_OUTER_FRAMES 4
+
+/* Call ids are pinned in the catalogue; the table of their arguments is an array of this many rows. */
+#define HOTSTAGE_CALLS_MAX 512
+
+/* Underflow, 30 octaves of 8 slots from 2^-22 s to 2^8 s, overflow. */
+#define HOTSTAGE_HISTOGRAM_SLOTS 242
+
+/* What a mark passes as `word`: stage | modality << 8. */
+#define HOTSTAGE_WORD_STAGE(word) ((__u8)((word) & 0xff))
+#define HOTSTAGE_WORD_MODALITY(word) ((__u8)((word) >> 8 & 0xff))
+
+/* Index into `losses`. Appended to, never reordered: the names are exported as metrics. */
+enum hotstage_loss {
+	LOST_EVENTS_RING = 0,	 /* a record for `events` found the ring full */
+	LOST_URGENT_RING = 1,	 /* a record for `urgent` found the ring full */
+	LOST_CALL_KEYS = 2,	 /* a call was not counted: call_stats is full */
+	LOST_THREADS = 3,	 /* a thread has no state: threads is full */
+	LOST_REQUESTS = 4,	 /* a request was not taken in: pipeline_state is full */
+	LOST_HISTOGRAMS = 5,	 /* a key has no histogram: all slots are taken */
+	LOST_FRAMES = 6,	 /* a call nested too deep for its thread's state */
+	MISSED_REQUEST = 7,	 /* a mark named a request that never began or has ended */
+	REUSED_REQUEST = 8,	 /* a request began under a key that was still open */
+	STALE_FRAMES = 9,	 /* a call that was entered and left without returning (exit, longjmp) */
+	UNMATCHED_RETURNS = 10,	 /* a return whose entry was not seen (it began before the attach) */
+	UNREADABLE_ARGUMENTS = 11, /* an argument or a record in the target's memory could not be read */
+	LOST_CONTEXTS = 12,	 /* contexts or device_uuids is full */
+	HOTSTAGE_LOSSES = 16,
+};
+
+/* What a call does besides being counted; column `effect` of call_spec. */
+enum hotstage_effect {
+	EFFECT_NONE = 0,
+	EFFECT_CONTEXT_NEW = 1,	    /* f(CUcontext *out, .., device): `out` belongs to the device */
+	EFFECT_CONTEXT_CURRENT = 2, /* f(CUcontext): the thread's device is the context's */
+	EFFECT_CONTEXT_PUSH = 3,    /* the same, and remember the one before */
+	EFFECT_CONTEXT_POP = 4,	    /* back to the one before */
+	EFFECT_DEVICE_UUID = 5,	    /* f(CUuuid *out, device) */
+};
+
+/* Where an argument is found: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
+#define HOTSTAGE_ARGUMENT_NONE 0
+#define HOTSTAGE_STREAM_IN_LAUNCH_CONFIG 64 /* CUlaunchConfig.hStream, 32 bytes behind argument 1 */
+
+/* call_specs[call id], written by user space before anything is attached. */
+struct call_spec {
+	__u8 bytes_argument;  /* position of the size, 0 = none */
+	__u8 factor_argument; /* position of a second factor, 0 = none */
+	__u8 bytes_shift;     /* elements to bytes */
+	__u8 stream_argument; /* position of the CUstream, 0 = none */
+	__u8 effect;	      /* enum hotstage_effect */
+	__u8 device_argument; /* position of the device ordinal, for effects that take one */
+	__u8 pad[2];
+};
+
+struct hotstage_settings {
+	__u64 slow_call_ns; /* a call that takes longer is sent as an event; 0 = none is */
+	__u64 event_gap_ns; /* least time between two call events of one thread */
+};
+
+/* 12 bytes: three words hash in one step, a fourth would cost a second one on each launch. */
+struct call_key {
+	__u32 tgid;
+	__u16 call;
+	__u8 stage;
+	__u8 modality;
+	__u8 device;
+	__u8 layer; /* 0 driver, 1 runtime */
+	__u8 pad[2];
+};
+
+/* Cumulative. `count` includes `abandoned`: calls entered that will never return. */
+struct call_stat {
+	__u64 count;
+	__u64 bytes; /* of calls that returned 0 */
+	__u64 errors;
+	__u64 errors_oom;
+	__u64 total_ns;
+	__u32 histogram_slot; /* 0 = none */
+	__u32 abandoned;
+};
+
+struct call_histogram {
+	__u64 counts[HOTSTAGE_HISTOGRAM_SLOTS];
+};
+
+/* A call around the one in flight. */
+struct call_frame {
+	__u64 stack_pointer;
+	__u64 since_ns;
+	__u64 argument;
+	__u32 ordinal;
+	__u16 call;
+	__u16 pad;
+};
+
+/*
+ * threads[tid]: written by its own thread only, in place, never deleted on return. `call`, `since_ns`,
+ * `stack_pointer`, `argument` and `ordinal` describe the innermost call in flight (call 0 = none);
+ * `frames[0 .. depth - 2]` the calls around it, outermost first.
+ */
+struct thread_state {
+	__u32 tgid;
+	__u16 call;
+	__u8 stage;
+	__u8 modality;
+	__u8 device;
+	__u8 depth;
+	__u8 pushed_device;
+	__u8 pad;
+	__u32 ordinal;
+	__u64 since_ns;
+	__u64 stack_pointer;
+	__u64 argument; /* bytes, or the first argument of a call with an effect */
+	__u64 stream;	/* CUstream last used */
+	__u64 stage_since_ns;
+	__u64 request_hash;
+	__u64 launch_total;
+	__u64 unattributed_total; /* launches without a stage */
+	__u64 bytes_total;
+	__u64 event_ns; /* when this thread last sent a call event */
+	__u64 flushed_launch_total; /* what its requests have been given so far */
+	__u64 flushed_bytes_total;
+	__u32 error_total;
+	__u32 flushed_error_total;
+	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
+};
+
+struct context_key {
+	__u64 context;
+	__u32 tgid;
+	__u32 pad;
+};
+
+struct device_key {
+	__u32 tgid;
+	__u32 ordinal;
+};
+
+struct device_uuid {
+	__u8 bytes[16];
+};
+
+/* The record behind the first argument of hotstage_mark_request_begin; NUL-padded, no pointers. */
+struct hotstage_request {
+	__u32 version;
+	__u32 size;
+	__u64 request_hash;
+	char id[64];
+	char endpoint[48];
+	char instance[32];
+	char model[32];
+	char traceparent[64];
+};
+
+struct request_key {
+	__u64 cgroup_id;
+	__u64 request_hash; /* FNV-1a 64 of the id */
+};
+
+/*
+ * One stage of one request. The last four bytes change by one atomic add on all of them, so that
+ * `count` and `open` cannot disagree.
+ */
+struct stage_slot {
+	__u64 began_ns; /* last begin from closed */
+	__u64 total_ns; /* of all closed intervals */
+	__u32 tokens;
+	__u16 count; /* ends */
+	__u8 modality;
+	__u8 open; /* begins without an end */
+};
+
+/* pipeline_state[request]: several writers, no lock; words by single stores, sums by atomic adds. */
+struct request_state {
+	__u64 started_ns; /* 0 while being filled in */
+	__u64 updated_ns;
+	__u32 tgid;
+	__u32 model_id;	   /* FNV-1a 32 of the model's name, 0 = none */
+	__u64 stage_mask;  /* bit per stage that has ended */
+	__u64 open_mask;   /* bit per stage that is open */
+	__u64 cuda_stream;
+	__u64 launches;
+	__u64 bytes;
+	__u32 errors;
+	__u32 output_tokens;
+	__u64 modality_words[HOTSTAGE_MODALITIES]; /* stage << 56 | model slot << 48 | ns >> 8 */
+	struct stage_slot stages[HOTSTAGE_STAGE_SLOTS];
+	char id[64]; /* from here as in struct hotstage_request: copied at once */
+	char endpoint[48];
+	char instance[32];
+	char model[32];
+	char traceparent[64];
+};
+
+enum hotstage_event_kind {
+	EVENT_REQUEST_FINISHED = 1,
+	EVENT_CALL_SLOW = 2,
+	EVENT_CALL_ERROR = 3,
+	EVENT_KERNEL_LINE = 4,
+};
+
+struct request_event {
+	__u32 kind;
+	__u32 outcome; /* 0 ok, 1 error, 2 cancelled, 3 refused */
+	__u64 ended_ns;
+	struct request_key key;
+	struct request_state state;
+};
+
+struct call_event {
+	__u32 kind;
+	__u32 tgid;
+	__u32 tid;
+	__s32 result; /* the call's own return code */
+	__u64 ended_ns;
+	__u64 duration_ns;
+	__u64 bytes;
+	__u64 stream;
+	__u64 request_hash;
+	__u16 call;
+	__u8 stage;
+	__u8 modality;
+	__u8 device;
+	__u8 pad[3];
+};
+
+/* A line of the kernel log that begins with the wanted prefix. */
+struct kernel_line_event {
+	__u32 kind;
+	__u32 length;
+	__u64 at_ns;
+	char text[240];
+};
+
+_Static_assert(sizeof(struct call_spec) == 8, "call_spec");
+_Static_assert(sizeof(struct hotstage_settings) == 16, "hotstage_settings");
+_Static_assert(sizeof(struct call_key) == 12, "call_key");
+_Static_assert(sizeof(struct call_stat) == 48, "call_stat");
+_Static_assert(sizeof(struct call_histogram) == 1936, "call_histogram");
+_Static_assert(sizeof(struct call_frame) == 32, "call_frame");
+_Static_assert(sizeof(struct thread_state) == 248, "thread_state");
+_Static_assert(sizeof(struct context_key) == 16, "context_key");
+_Static_assert(sizeof(struct device_key) == 8, "device_key");
+_Static_assert(sizeof(struct hotstage_request) == 256, "hotstage_request");
+_Static_assert(sizeof(struct stage_slot) == 24, "stage_slot");
+_Static_assert(sizeof(struct request_state) == 840, "request_state");
+_Static_assert(sizeof(struct request_event) == 872, "request_event");
+_Static_assert(sizeof(struct call_event) == 64, "call_event");
+_Static_assert(sizeof(struct kernel_line_event) == 256, "kernel_line_event");
+
+#endif
