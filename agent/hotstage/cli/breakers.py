@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage breakers`: states, history, and overrides with a time limit and an actor."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import click
+
+from hotstage.cli.reading import agent_client, configuration, reading
+from hotstage.cli.terminal import print_json, print_table
+from hotstage.errors import PrivilegeError
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Duration(click.ParamType[float]):
+    """`90s`, `10m`, `2h`, `1d` → seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", str(value).strip())
+        if not found or float(found[1]) <= 0:
+            self.fail(f"{value!r} is not a duration; write for example 90s, 10m or 2h", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+@click.group(invoke_without_command=True)
+@reading
+@click.pass_context
+def breakers(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:
+    """Breaker states, history and overrides."""
+    if ctx.invoked_subcommand is not None:
+        return
+    body = agent_client(agent_url).get("/v1/breakers")
+    if as_json:
+        print_json(body)
+        return
+    print_table(
+        ("breaker", "state", "enforced", "since", "stale", "reason"),
+        [
+            (
+                b["name"],
+                b["state"],
+                "yes" if b["enforced"] else "dry run",
+                b["since"],
+                b["stale"],
+                b["reason"],
+            )
+            for b in body["breakers"]
+        ],
+        empty="no breaker exists yet: one appears with the first window of its scope",
+    )
+
+
+@breakers.command()
+@click.argument("name", required=False)
+@reading
+def history(name: str | None, as_json: bool, agent_url: str | None) -> None:
+    """Transitions of one breaker, or of all."""
+    body = agent_client(agent_url).get("/v1/breakers")
+    chosen = [b for b in body["breakers"] if name is None or b["name"] == name]
+    rows = sorted(
+        ({"breaker": b["name"], **move} for b in chosen for move in b["transitions"]),
+        key=lambda move: int(move["at_ns"]),
+    )
+    if as_json:
+        print_json({"transitions": rows})
+        return
+    print_table(
+        ("at", "breaker", "from", "to", "reason", "window"),
+        [(r["at"], r["breaker"], r["from"], r["to"], r["reason"], r.get("window_id")) for r in rows],
+        empty=f"breaker {name} has not moved" if name else "no breaker has moved",
+    )
+
+
+def _override(action: str, name: str, ttl_seconds: float | None, reason: str) -> None:
+    client = agent_client(None)
+    if client.address != configuration().http.socket:
+        path = configuration().http.socket
+        raise PrivilegeError(
+            f"overrides go through the agent's socket {path}, which is absent or closed to this user",
+            remedy="run as root or join the socket's group, on the agent's host",
+        )
+    body = {"action": action, "reason": reason, "ttl_seconds": ttl_seconds}
+    answer = client.request("POST", f"/v1/breakers/{quote(name, safe='')}/override", body)
+    click.echo(f"{name}: {answer['breaker']['state']}" if "breaker" in answer else f"{name}: done")
+
+
+_ttl = click.option("--ttl", type=Duration(), required=True, help="How long the override holds, e.g. 10m.")
+_reason = click.option("--reason", default="", help="Kept in the audit trail.")
+
+
+@breakers.command()
+@click.argument("name")
+@_ttl
+@_reason
+def trip(name: str, ttl: float, reason: str) -> None:
+    """Force a breaker open."""
+    _override("force_open", name, ttl, reason)
+
+
+@breakers.command()
+@click.argument("name")
+@_ttl
+@_reason
+def disable(name: str, ttl: float, reason: str) -> None:
+    """Keep a breaker closed whatever happens."""
+    _override("disable", name, ttl, reason)
+
+
+@breakers.command()
+@click.argument("name")
+@_reason
+def reset(name: str, reason: str) -> None:
+    """Take an override back."""
+    _override("reset", name, None, reason)

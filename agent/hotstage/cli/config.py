@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage config check|show|schema`."""
+
+from __future__ import annotations
+
+import click
+
+from hotstage.cli.reading import configuration
+from hotstage.cli.terminal import print_json
+from hotstage.config.render import example, schema, shown, toml
+
+
+@click.group()
+def config() -> None:
+    """Check, show or explain the configuration."""
+
+
+@config.command()
+def check() -> None:
+    """Exit 0 if files, environment and values are right, else 2 with the key, the place and the remedy."""
+    configuration()
+    click.echo("the configuration is valid")
+
+
+@config.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of TOML.")
+def show(as_json: bool) -> None:
+    """What is in force, secrets left out."""
+    tree = shown(configuration())
+    if as_json:
+        print_json(tree)
+    else:
+        click.echo(toml(tree), nl=False)
+
+
+@config.command("schema")
+@click.option("--example", "as_example", is_flag=True, help="Print a commented example file instead.")
+def show_schema(as_example: bool) -> None:
+    """Every key with its type, default and meaning, as JSON schema."""
+    if as_example:
+        click.echo(example(), nl=False)
+    else:
+        print_json(schema())

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage coverage`: what is attached where, what is missing, and what was counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hotstage.cli.reading import agent_client, reading
+from hotstage.cli.terminal import print_json, print_table
+
+
+@click.command()
+@reading
+def coverage(as_json: bool, agent_url: str | None) -> None:
+    """Libraries attached per process, missing symbols with their reason, counted calls and losses."""
+    body = agent_client(agent_url).get("/v1/coverage")
+    if as_json:
+        print_json(body)
+        return
+    calls = body["calls"]
+    click.echo(
+        f"loader {body['loader']}, rung {body['rung']}: {body['attached']} symbols attached; "
+        f"{calls['counted']} calls counted, {calls['open']} of them open, {calls['lost']} lost"
+    )
+    print_table(
+        ("pid", "process", "library", "state", "attached", "emulated", "path"),
+        _rows(body),
+        empty="no process uses a CUDA library or the marks yet; hotstage attaches when one does",
+    )
+    print_table(("missing in", "symbol", "reason"), _missed(body), empty="no symbol is missing")
+    lost = {name: count for name, count in body["losses"].items() if count}
+    if lost:
+        print_table(("lost", "count"), lost.items(), empty="")
+
+
+def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [
+        (p["pid"], p["name"], lib["kind"], lib["state"], lib["attached"], lib["emulated"], lib["path"])
+        for p in body["processes"]
+        for lib in p["libraries"]
+    ]
+
+
+def _missed(body: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [(miss["library"], miss["symbol"], miss["reason"]) for miss in body["missed"]]

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage windows`: anomaly windows, newest first, with the cause that ranks highest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hotstage.cli.reading import agent_client, reading
+from hotstage.cli.terminal import entity, print_json, print_table
+
+
+@click.command()
+@click.option("--state", type=click.Choice(["open", "closed", "all"]), default="all", show_default=True)
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@reading
+def windows(state: str, limit: int, as_json: bool, agent_url: str | None) -> None:
+    """Anomaly windows with their ranked cause."""
+    body = agent_client(agent_url).get(f"/v1/windows?state={state}&limit={limit}")
+    if as_json:
+        print_json(body)
+        return
+    print_table(
+        ("window", "kind", "severity", "opened", "closed", "where", "cause"),
+        [_row(window) for window in body["windows"]],
+        empty="no anomaly window" if state == "all" else f"no {state} anomaly window",
+    )
+
+
+def _row(window: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        window["id"],
+        window["kind"],
+        window["severity"],
+        window["opened_at"],
+        window["closed_at"] or "open",
+        entity(window["entity"]),
+        window["cause"]["summary"],
+    )
