@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every column once: name, entities, unit, source, help. Docs, rules and exported metrics read this table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hotstage.frame.entity import EntityKind
+
+HOST, GPU, PROCESS = EntityKind.host, EntityKind.gpu, EntityKind.process
+STAGE, ENDPOINT, INSTANCE, ROUTE = (
+    EntityKind.stage,
+    EntityKind.endpoint,
+    EntityKind.instance,
+    EntityKind.route,
+)
+
+Source = Literal["requests", "calls", "devices", "host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`unit` is a Prometheus base unit; `1/s` for rates, `ratio` for 0..1, empty for plain numbers."""
+
+    name: str
+    entities: tuple[EntityKind, ...]
+    unit: str
+    source: Source
+    help: str
+
+
+_SERVED = (HOST, ENDPOINT, INSTANCE, ROUTE)
+_RUNNING = (HOST, INSTANCE, PROCESS)
+
+COLUMNS: tuple[Column, ...] = (
+    Column("request_rate", _SERVED, "1/s", "requests", "requests that began, over the last 10 s"),
+    Column(
+        "requests_ended",
+        (*_SERVED, STAGE),
+        "",
+        "requests",
+        "ended since the agent began (stage: ended stages)",
+    ),
+    Column(
+        "endpoint_heat",
+        (ENDPOINT, INSTANCE, ROUTE),
+        "1/s",
+        "requests",
+        "request rate × the endpoint's weight",
+    ),
+    Column("inflight", (*_SERVED, STAGE), "", "requests", "requests in flight (stage: open stages)"),
+    Column("oldest_age_seconds", (*_SERVED, STAGE), "s", "requests", "age of the oldest one in flight"),
+    Column(
+        "latency_p50_seconds",
+        (*_SERVED, STAGE),
+        "s",
+        "requests",
+        "median of those that ended in the last 60 s",
+    ),
+    Column("latency_p95_seconds", (*_SERVED, STAGE), "s", "requests", "nearest-rank p95 over the last 60 s"),
+    Column("latency_p99_seconds", (*_SERVED, STAGE), "s", "requests", "nearest-rank p99 over the last 60 s"),
+    Column("latency_samples", (*_SERVED, STAGE), "", "requests", "how many ended in the last 60 s"),
+    Column(
+        "error_ratio",
+        _SERVED,
+        "ratio",
+        "requests",
+        "of the last 60 s, those that ended with an error or vanished",
+    ),
+    Column("stage_rate", (STAGE,), "1/s", "requests", "stages that ended, over the last 10 s"),
+    Column(
+        "token_rate",
+        (HOST, INSTANCE),
+        "1/s",
+        "requests",
+        "output tokens of ended requests, over the last 10 s",
+    ),
+    Column("call_rate", (*_RUNNING, STAGE), "1/s", "calls", "CUDA, NCCL and cuDNN calls"),
+    Column("launch_rate", (*_RUNNING, STAGE), "1/s", "calls", "launch-class calls"),
+    Column("call_error_rate", _RUNNING, "1/s", "calls", "calls that returned an error"),
+    Column("allocation_failure_rate", _RUNNING, "1/s", "calls", "calls that returned out of memory"),
+    Column(
+        "unattributed_ratio", _RUNNING, "ratio", "calls", "launch-class calls without a stage ÷ all of them"
+    ),
+    Column(
+        "dispatch_deviation",
+        (INSTANCE,),
+        "",
+        "requests",
+        "log2(load share ÷ heat share); 0 = as hot as loaded",
+    ),
+    Column("cpu_load_ratio", (HOST, INSTANCE, PROCESS, ROUTE), "ratio", "host", "CPU used ÷ CPU it may use"),
+    Column(
+        "memory_load_ratio",
+        (HOST, INSTANCE, PROCESS, ROUTE),
+        "ratio",
+        "host",
+        "memory used ÷ memory it may use",
+    ),
+    Column("load_ratio", (HOST, INSTANCE, PROCESS, ROUTE), "ratio", "host", "mean of CPU and memory load"),
+    Column("resident_bytes", (INSTANCE, PROCESS), "bytes", "host", "resident memory"),
+    Column("loss_rate", (HOST,), "1/s", "requests", "losses counted by the kernel side"),
+    Column("gpu_count", (HOST,), "", "devices", "GPUs that NVML lists"),
+    Column(
+        "gpu_utilisation_ratio",
+        (GPU,),
+        "ratio",
+        "devices",
+        "share of time with a kernel running (duty cycle)",
+    ),
+    Column("gpu_memory_used_bytes", (GPU,), "bytes", "devices", "device memory in use"),
+    Column("gpu_memory_total_bytes", (GPU,), "bytes", "devices", "device memory"),
+    Column("gpu_memory_used_ratio", (GPU,), "ratio", "devices", "device memory in use ÷ device memory"),
+    Column(
+        "gpu_memory_busy_ratio",
+        (GPU,),
+        "ratio",
+        "devices",
+        "share of time memory was accessed; not bandwidth",
+    ),
+    Column("gpu_power_watts", (GPU,), "W", "devices", "power draw"),
+    Column("gpu_temperature_celsius", (GPU,), "°C", "devices", "core temperature"),
+    Column("gpu_sm_clock_hertz", (GPU,), "Hz", "devices", "SM clock"),
+    Column("gpu_hardware_slowdown", (GPU,), "", "devices", "1 while a hardware slowdown reason is active"),
+    Column("gpu_lost", (GPU,), "", "devices", "1 when the driver says that the GPU is lost"),
+    Column("gpu_sample_age_seconds", (GPU,), "s", "devices", "age of the last NVML sample"),
+    Column("nvml_call_seconds", (GPU,), "s", "devices", "slowest NVML call of the last second"),
+)
+
+COLUMN_INDEX: dict[str, int] = {column.name: index for index, column in enumerate(COLUMNS)}
+"""Column name → its place in `Frame.values`."""
+
+
+def columns_of(kind: EntityKind) -> tuple[Column, ...]:
+    """The columns that say something about this kind of entity."""
+    return tuple(column for column in COLUMNS if kind in column.entities)
