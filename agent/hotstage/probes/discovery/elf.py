@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small, bounded ELF64 reader over an open descriptor: exported functions, file offsets, build-id.
+
+It reads what the dynamic loader reads (PT_DYNAMIC), never the section table, which a stripped file lacks
+and a forged one fakes. Every count and size is bounded, nothing is followed in circles; a file that breaks
+a rule raises `ElfError` with the reason. It decodes no instruction.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+PROGRAM_HEADERS_LIMIT = 256
+DYNAMIC_ENTRIES_LIMIT = 4096
+SYMBOLS_LIMIT = 1 << 17
+"""The largest library of interest (a cuDNN part) exports about 2,400 symbols, libcuda 663."""
+STRINGS_BYTES_LIMIT = 16 << 20
+NAME_BYTES_LIMIT = 1024
+NOTES_BYTES_LIMIT = 64 << 10
+
+_MACHINES = {62: "x86_64", 183: "aarch64"}
+_PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
+_DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SYMENT, _DT_GNU_HASH = 4, 5, 6, 10, 11, 0x6FFFFEF5
+_FUNCTION, _NOTE_BUILD_ID = 2, 3
+_SYMBOL = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
+
+
+class ElfError(ValueError):
+    """The file is not an ELF library that can be trusted with a probe; the message says which rule it
+    broke.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One PT_LOAD: file bytes [offset, offset + file_size) are mapped at `address`."""
+
+    offset: int
+    address: int
+    file_size: int
+    is_executable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """An exported function: `offset` is where its first byte lies in the file, `size` may be 0
+    (hand-written code).
+    """
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElfFile:
+    """What one library exports. `build_id` is lower-case hex, empty when the file has none."""
+
+    machine: str
+    build_id: str
+    functions: Mapping[str, Symbol]
+    segments: tuple[Segment, ...]
+
+    def is_code(self, offset: int) -> bool:
+        """True when the file offset lies in an executable segment."""
+        return any(s.is_executable and s.offset <= offset < s.offset + s.file_size for s in self.segments)
+
+
+def read_elf(fd: int) -> ElfFile:
+    """Parse the library behind `fd`. Raises ElfError for anything that is not one, OSError for a failed
+    read.
+    """
+    size = os.fstat(fd).st_size
+    machine, headers = _program_headers(fd, size)
+    segments = tuple(_segment(h, size) for h in headers if h[0] == _PT_LOAD)
+    dynamic = _dynamic(fd, size, [h for h in headers if h[0] == _PT_DYNAMIC])
+    build_id = _build_id(fd, size, [h for h in headers if h[0] == _PT_NOTE])
+    return ElfFile(machine, build_id, _functions(fd, size, segments, dynamic), segments)
+
+
+def _read(fd: int, offset: int, length: int, size: int, what: str) -> bytes:
+    if offset < 0 or length < 0 or offset + length > size:
+        raise ElfError(f"{what} lies outside the file")
+    data = os.pread(fd, length, offset)
+    if len(data) != length:
+        raise ElfError(f"{what} is cut short")
+    return data
+
+
+def _program_headers(fd: int, size: int) -> tuple[str, list[tuple[int, ...]]]:
+    head = _read(fd, 0, 64, size, "the ELF header")
+    if head[:4] != b"\x7fELF":
+        raise ElfError("not an ELF file")
+    if head[4:6] != b"\x02\x01":
+        raise ElfError("not a 64-bit little-endian ELF file")
+    kind, machine = struct.unpack_from("<HH", head, 16)
+    if kind not in (2, 3):
+        raise ElfError(f"ELF type {kind} is neither a library nor a program")
+    if machine not in _MACHINES:
+        raise ElfError(f"machine {machine} is not supported")
+    start, entry_size, count = struct.unpack_from("<Q14xHH", head, 32)
+    if entry_size != 56 or not 0 < count <= PROGRAM_HEADERS_LIMIT:
+        raise ElfError(f"{count} program headers of {entry_size} bytes")
+    table = _read(fd, start, count * 56, size, "the program header table")
+    return _MACHINES[machine], list(struct.iter_unpack("<IIQQQQQQ", table))
+
+
+def _segment(header: tuple[int, ...], size: int) -> Segment:
+    _, flags, offset, address, _, file_size, _, _ = header
+    if offset + file_size > size:
+        raise ElfError("a loaded segment ends behind the file")
+    return Segment(offset, address, file_size, bool(flags & 1))
+
+
+def _dynamic(fd: int, size: int, headers: list[tuple[int, ...]]) -> dict[int, int]:
+    if len(headers) != 1:
+        raise ElfError(f"{len(headers)} dynamic sections")
+    length = min(headers[0][5] // 16, DYNAMIC_ENTRIES_LIMIT) * 16
+    entries: dict[int, int] = {}
+    for tag, value in struct.iter_unpack(
+        "<qQ", _read(fd, headers[0][2], length, size, "the dynamic section")
+    ):
+        if tag == 0:
+            break
+        entries.setdefault(tag, value)
+    return entries
+
+
+def _build_id(fd: int, size: int, headers: list[tuple[int, ...]]) -> str:
+    for header in headers:
+        notes = _read(fd, header[2], min(header[5], NOTES_BYTES_LIMIT), size, "a note")
+        at = 0
+        while at + 12 <= len(notes):
+            name_size, data_size, kind = struct.unpack_from("<III", notes, at)
+            data = at + 12 + (name_size + 3 & ~3)
+            if kind == _NOTE_BUILD_ID and notes[at + 12 : at + 16] == b"GNU\0" and 0 < data_size <= 64:
+                return notes[data : data + data_size].hex()
+            at = data + (data_size + 3 & ~3)
+    return ""
+
+
+def _functions(
+    fd: int, size: int, segments: tuple[Segment, ...], dynamic: dict[int, int]
+) -> dict[str, Symbol]:
+    if _DT_SYMTAB not in dynamic or _DT_STRTAB not in dynamic:
+        raise ElfError("it exports no symbols")
+    if dynamic.get(_DT_SYMENT, 24) != 24:
+        raise ElfError(f"symbols of {dynamic[_DT_SYMENT]} bytes")
+    strings_size = dynamic.get(_DT_STRSZ, 0)
+    if strings_size > STRINGS_BYTES_LIMIT:
+        raise ElfError(f"{strings_size} bytes of symbol names")
+    count = _symbol_count(fd, size, segments, dynamic)
+    table = _read(fd, _file_offset(segments, dynamic[_DT_SYMTAB]), count * 24, size, "the symbol table")
+    strings = _read(fd, _file_offset(segments, dynamic[_DT_STRTAB]), strings_size, size, "the symbol names")
+    rows = np.frombuffer(table, _SYMBOL)
+    rows = rows[((rows["info"] & 15) == _FUNCTION) & (rows["section"] != 0)]
+    found: dict[str, Symbol] = {}
+    for row in rows:
+        name = _name(strings, int(row["name"]))
+        offset = _code_offset(segments, int(row["value"]))
+        if name and offset is not None:
+            found.setdefault(name, Symbol(name, offset, int(row["size"])))
+    return found
+
+
+def _symbol_count(fd: int, size: int, segments: tuple[Segment, ...], dynamic: dict[int, int]) -> int:
+    """How long the symbol table is: the file says so only through a hash table."""
+    if _DT_HASH in dynamic:
+        table = _file_offset(segments, dynamic[_DT_HASH])
+        count = int.from_bytes(_read(fd, table + 4, 4, size, "the hash table"), "little")
+    elif _DT_GNU_HASH in dynamic:
+        count = _gnu_hash_count(fd, size, _file_offset(segments, dynamic[_DT_GNU_HASH]))
+    else:
+        raise ElfError("it has no symbol hash table")
+    if count > SYMBOLS_LIMIT:
+        raise ElfError(f"{count} symbols")
+    return count
+
+
+def _gnu_hash_count(fd: int, size: int, at: int) -> int:
+    buckets_count, first, bloom_words = struct.unpack("<III", _read(fd, at, 12, size, "the hash table"))
+    if buckets_count > SYMBOLS_LIMIT or bloom_words > SYMBOLS_LIMIT:
+        raise ElfError(f"a hash table of {buckets_count} buckets")
+    buckets_at = at + 16 + bloom_words * 8
+    buckets: NDArray[np.uint32] = np.frombuffer(
+        _read(fd, buckets_at, buckets_count * 4, size, "the hash table"), "<u4"
+    )
+    last = int(buckets.max(initial=0))
+    if last < first:
+        return first
+    if last - first > SYMBOLS_LIMIT:
+        raise ElfError(f"{last} symbols")
+    chains_at = buckets_at + buckets_count * 4
+    tail_at = (
+        chains_at + (last - first) * 4
+    )  # the chain of the highest bucket ends the table: bit 0 marks its end
+    tail_bytes = min(SYMBOLS_LIMIT * 4, (size - tail_at) & ~3)
+    tail: NDArray[np.uint32] = np.frombuffer(_read(fd, tail_at, tail_bytes, size, "the hash chains"), "<u4")
+    ends = np.flatnonzero(tail & 1)
+    if not len(ends):
+        raise ElfError("a hash chain without an end")
+    return last + int(ends[0]) + 1
+
+
+def _file_offset(segments: tuple[Segment, ...], address: int) -> int:
+    for segment in segments:
+        if segment.address <= address < segment.address + segment.file_size:
+            return address - segment.address + segment.offset
+    raise ElfError(f"address {address:#x} is not in the file")
+
+
+def _code_offset(segments: tuple[Segment, ...], address: int) -> int | None:
+    for segment in segments:
+        if segment.is_executable and segment.address <= address < segment.address + segment.file_size:
+            return address - segment.address + segment.offset
+    return None
+
+
+def _name(strings: bytes, at: int) -> str:
+    end = strings.find(b"\0", at, at + NAME_BYTES_LIMIT)
+    return strings[at:end].decode("ascii", "replace") if 0 <= at < end else ""

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mapped file → open library: which kinds there are, and how one is opened once and for all.
+
+A library is opened, checked, parsed and attached through one descriptor, so that nobody can swap it in
+between. Its name proves nothing: only a regular file with the mapped inode is taken. It never attaches.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotstage.errors import AttachError
+from hotstage.probes.discovery.elf import ElfError, ElfFile, read_elf
+from hotstage.probes.discovery.processes import Mapping, printable
+from hotstage.probes.loader.base import OpenLibrary
+
+SIZE_LIMIT = 4 << 30
+"""The largest real one (a cuDNN engine library) has about 600 MB."""
+
+KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("libcuda", re.compile(r"/libcuda\.so(\.|$)[^/]*$")),
+    ("libcudart", re.compile(r"/libcudart\.so[^/]*$")),
+    ("libnccl", re.compile(r"/libnccl\.so[^/]*$")),
+    ("libcudnn", re.compile(r"/libcudnn\.so\.[0-9]+[^/]*$")),
+    ("marks", re.compile(r"/libhotstage_marks[^/]*\.so[^/]*$|/hotstage_marks/_native[^/]*\.so$")),
+)
+"""Kind and how its resolved file name looks in `maps`; the first that fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLibrary:
+    """An open library and what it exports; `unlinked` when no directory names the file any more."""
+
+    library: OpenLibrary
+    elf: ElfFile
+    unlinked: bool
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """(st_dev, inode): the kernel probes inodes, so this is what must not be attached twice."""
+        return self.library.device, self.library.inode
+
+
+def library_kind(path: str) -> str | None:
+    """The kind of library that a mapped path is by its name; None for all others."""
+    return next((kind for kind, pattern in KINDS if pattern.search(path)), None)
+
+
+def is_library(path: str) -> bool:
+    return library_kind(path) is not None
+
+
+def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
+    """Open and parse what `pid` has mapped; the caller owns the descriptor.
+
+    Raises AttachError with the reason: gone, replaced, no regular file, too large, not an ELF library.
+    """
+    kind = library_kind(mapping.path)
+    shown = printable(mapping.path)
+    if kind is None:
+        raise AttachError("not a library that is known by its name", path=shown)
+    fd = _open_mapped(proc_root / str(pid), mapping, shown)
+    try:
+        status = os.fstat(fd)
+        elf = read_elf(fd)
+    except (ElfError, OSError) as error:
+        os.close(fd)
+        raise AttachError(f"refused: {error}", path=shown) from error
+    library = OpenLibrary(
+        fd=fd,
+        path=shown,
+        device=status.st_dev,
+        inode=status.st_ino,
+        size=status.st_size,
+        build_id=elf.build_id,
+        kind=kind,
+    )
+    return ParsedLibrary(library, elf, unlinked=status.st_nlink == 0)
+
+
+def close_library(parsed: ParsedLibrary) -> None:
+    os.close(parsed.library.fd)
+
+
+def _open_mapped(process: Path, mapping: Mapping, shown: str) -> int:
+    """By the path in the process's own root; by `map_files` where the path no longer leads to the mapped
+    inode.
+    """
+    reasons: list[str] = []
+    ways: tuple[tuple[str, Callable[[], int]], ...] = (
+        ("path", lambda: _open_path(process / "root" / mapping.path.lstrip("/"), os.O_NOFOLLOW)),
+        ("map_files", lambda: _open_path(process / "map_files" / mapping.map_files_name, 0)),
+    )
+    for name, opening in ways[1:] if mapping.is_deleted else ways:
+        try:
+            fd = opening()
+        except OSError as error:
+            reasons.append(f"{name}: {error.strerror}")
+            continue
+        try:
+            return _reopen_checked(fd, mapping.inode)
+        except (ElfError, OSError) as error:
+            reasons.append(f"{name}: {error.strerror if isinstance(error, OSError) else error}")
+        finally:
+            os.close(fd)
+    raise AttachError(
+        f"cannot be opened ({'; '.join(reasons)})",
+        path=shown,
+        remedy="CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; CAP_CHECKPOINT_RESTORE for deleted libraries",
+    )
+
+
+def _open_path(path: Path, flags: int) -> int:
+    # O_PATH runs no driver's open(): whatever a stranger has put there by now, looking at it has no effect
+    return os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
+
+
+def _reopen_checked(path_fd: int, inode: int) -> int:
+    status = os.fstat(path_fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise ElfError("not a regular file")
+    if status.st_ino != inode:
+        raise ElfError("another file stands there now")
+    if not 64 <= status.st_size <= SIZE_LIMIT:
+        raise ElfError(f"{status.st_size} bytes")
+    return os.open(f"/proc/self/fd/{path_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
