@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts the processes of one host, watches them, starts a fallen one again, and ends them in order.
 
-It kills only what it started, by pid, and waits for each with a deadline. It knows no verb and no configuration.
+It kills only what it started, by pid, and waits for each with a deadline. It knows no verb, no configuration.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Supervisor:
         return None
 
     def watch(self) -> int | None:
-        """Restart what has fallen; the exit code to end with when an essential child cannot run, else None."""
+        """Restart what has fallen; the code to end with when an essential child cannot run, else None."""
         for child in self._children:
             code = child.process.poll() if child.process else None
             if code is None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m hotstage.cli.unprivileged COMMAND…`: gives up all privileges, then becomes the command.
 
-The notifier and the explorer need none. Where the interpreter is readable to everyone the command runs as `hotstage`
-or `nobody`; elsewhere (a virtual environment in root's home) it keeps uid 0 but no capability. Either way no
-capability is left, none can come back, and the process dies with its parent.
+The notifier and the explorer need none. Where the interpreter is readable to everyone the command runs as
+`hotstage` or `nobody`; elsewhere (a virtual environment in root's home) it keeps uid 0 but no capability.
+Either way no capability is left, none can come back, and the process dies with its parent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def command_prefix() -> list[str]:
 
 
 def _is_readable_to_all() -> bool:
-    """Whether another uid reaches the interpreter and this package: every folder on the way is open to all."""
+    """Whether another uid reaches the interpreter and this package: every folder on the way is open."""
     needed = {
         Path(sys.executable),
         Path(sys.executable).resolve(),
@@ -55,7 +55,7 @@ def _others_may(folder: Path) -> bool:
 
 
 def drop_privileges() -> None:
-    """No capability now or later, and the account's uid where there is one. Raises OSError if the kernel refuses."""
+    """No capability now or later, and the account's uid where there is one. Raises OSError if refused."""
     entry = account()
     libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0:

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees while the demo runs, on standard error: one line of state, and every change as it comes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from hotstage.cli.demo.run import Live
+from hotstage.cli.terminal import entity, print_table, seconds
+
+_CLEAR_LINE = "\r\x1b[K"
+
+
+class LiveView:
+    """Says each window and each breaker move once; the state line only on a terminal."""
+
+    def __init__(self, total_seconds: float | None) -> None:
+        self._total_seconds = total_seconds
+        self._said: set[tuple[str, str]] = set()
+        self._is_terminal = sys.stderr.isatty()
+
+    def announce(self, line: str) -> None:
+        self._clear()
+        click.echo(line, err=True)
+
+    def show(self, live: Live) -> None:
+        """One look at the running demo."""
+        for window in live.windows:
+            self._say_once((window["id"], "opened"), _opened(window))
+            if window["closed_at"]:
+                self._say_once((window["id"], "closed"), f"window closed   {window['kind']}")
+        for breaker in live.breakers:
+            for move in breaker["transitions"]:
+                line = f"breaker moved   {breaker['name']}: {move['from']} → {move['to']} ({move['reason']})"
+                self._say_once((breaker["name"], str(move["at_ns"])), line)
+        if self._is_terminal:
+            click.echo(_CLEAR_LINE + self._state(live), err=True, nl=False)
+
+    def close(self) -> None:
+        self._clear()
+
+    def report(self, document: Mapping[str, Any]) -> None:
+        """The report as text, on standard output."""
+        calls, agent, hooks = document["calls"], document["agent"], document["webhooks"]
+        click.echo(
+            f"calls made {calls['made']}, counted {calls['counted']} ({calls['open']} open), "
+            f"lost {calls['lost']}; loader {document['loader']}, rung {document['rung']}"
+        )
+        click.echo(
+            f"agent: {agent['cpu_ratio']:.1%} of one core, {agent['rss_bytes'] / 2**20:.0f} MiB resident, "
+            f"{agent['map_bytes'] / 2**20:.0f} MiB of maps, attached in {seconds(agent['start_to_attached_seconds'])}"
+        )
+        click.echo(f"webhooks: {hooks['enqueued']} enqueued, {hooks['verified']} delivered and verified")
+        print_table(
+            ("fault", "detected", "kind named", "place named", "delay", "window closed"),
+            [
+                (
+                    f["name"],
+                    f["detected"],
+                    f["kind_named"],
+                    f["entity_named"],
+                    seconds(f["delay_seconds"]),
+                    f["window_closed"],
+                )
+                for f in document["faults"]
+            ],
+            empty="no fault was asked for",
+        )
+        print_table(
+            ("stage", "modality", "requests", "true requests", "p95", "true p95"),
+            [
+                (
+                    row["stage"],
+                    row["modality"],
+                    row["requests"],
+                    row["truth"]["requests"],
+                    seconds(row["p95_seconds"]),
+                    seconds(row["truth"]["p95_seconds"]),
+                )
+                for row in document["stages"]
+            ],
+            empty="no request finished a stage",
+        )
+
+    def _state(self, live: Live) -> str:
+        calls = live.coverage["calls"]
+        of = f" of {self._total_seconds:.0f}" if self._total_seconds else ""
+        still_open = sum(window["closed_at"] is None for window in live.windows)
+        return (
+            f"{live.elapsed_seconds:.0f}{of} s   {calls['counted']:,} calls counted, {calls['lost']} lost   "
+            f"{still_open} open windows   {live.deliveries} webhooks"
+        )
+
+    def _say_once(self, key: tuple[str, str], line: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            self.announce(line)
+
+    def _clear(self) -> None:
+        if self._is_terminal:
+            click.echo(_CLEAR_LINE, err=True, nl=False)
+
+
+def _opened(window: Mapping[str, Any]) -> str:
+    return f"window opened   {window['kind']} {entity(window['entity'])}: {window['cause']['summary']}"

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated host as a child process: its line protocol, every wait with a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotstage.clock import Clock
+from hotstage.errors import HotstageError, PeerError
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedHost:
+    """What the simulated host said before traffic: instance pids, and where its libraries are."""
+
+    process: subprocess.Popen[str]
+    clock: Clock
+    pids: tuple[int, ...]
+    nvml_directory: Path
+
+    @classmethod
+    def start(
+        cls, directory: Path, *, seed: int, faults: Sequence[str], faults_file: Path | None, clock: Clock
+    ) -> SimulatedHost:
+        """Build the stub libraries, start the server's instances, and wait until they wait for `go`.
+
+        Raises HotstageError with the host's own words when it refuses a fault or cannot start.
+        """
+        command = [
+            sys.executable,
+            "-m",
+            "hotstage.simhost.host",
+            "--directory",
+            str(directory),
+            "--seed",
+            str(seed),
+        ]
+        for fault in faults:
+            command += ["--fault", fault]
+        if faults_file is not None:
+            command += ["--faults", str(faults_file)]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        pids: list[int] = []
+        nvml = directory
+        for event in _events(process, clock, START_SECONDS, until="waiting"):
+            if event["event"] == "libraries":
+                nvml = Path(event["libnvidia_ml"]).parent
+            elif event["event"] == "instance":
+                pids.append(int(event["pid"]))
+        return cls(process, clock, tuple(pids), nvml)
+
+    def go(self) -> None:
+        """Start traffic; faults count from here."""
+        self._say("go")
+
+    def stop(self) -> dict[str, Any]:
+        """End traffic, let what is in flight finish, and return the truth. Instances stay until `end`."""
+        self._say("stop")
+        for event in _events(self.process, self.clock, STOP_SECONDS, until="stopped"):
+            if event["event"] == "stopped":
+                truth: dict[str, Any] = json.loads(Path(event["truth"]).read_text(encoding="utf-8"))
+                return truth
+        raise PeerError("the simulated host ended without its truth")
+
+    def end(self) -> None:
+        """Let the instances go, and wait until the host process has ended."""
+        if self.process.poll() is None:
+            with contextlib.suppress(PeerError):  # it may go between the look and the word
+                self._say("exit")
+        if self.process.stdin:
+            self.process.stdin.close()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(STOP_SECONDS)
+        if self.process.stdout:
+            self.process.stdout.close()
+
+    def _say(self, word: str) -> None:
+        if self.process.stdin is None:
+            raise PeerError("the simulated host has no standard input")
+        try:
+            self.process.stdin.write(f"{word}\n")
+            self.process.stdin.flush()
+        except (BrokenPipeError, ValueError) as error:
+            raise PeerError(f"the simulated host has ended with code {self.process.poll()}") from error
+
+
+def _events(
+    process: subprocess.Popen[str], clock: Clock, seconds: float, *, until: str
+) -> list[Mapping[str, Any]]:
+    """Events up to and with `until`. HotstageError when the process ends first, PeerError when it is late."""
+    deadline_ns = clock.monotonic_ns() + round(seconds * 1e9)
+    events: list[Mapping[str, Any]] = []
+    stdout = process.stdout
+    if stdout is None:
+        raise PeerError("the simulated host has no standard output")
+    while True:
+        left_seconds = (deadline_ns - clock.monotonic_ns()) / 1e9
+        if left_seconds <= 0 or not select.select([stdout], [], [], left_seconds)[0]:
+            raise PeerError(f"waited {seconds:.0f} s for the simulated host to say `{until}`")
+        line = stdout.readline()
+        if not line:
+            code = process.wait(STOP_SECONDS)
+            error = HotstageError(
+                f"the simulated host ended with code {code} before `{until}`; it says why above"
+            )
+            error.exit_code = 2 if code == 2 else 1
+            raise error
+        event = json.loads(line)
+        events.append(event)
+        if event["event"] == until:
+            return events
