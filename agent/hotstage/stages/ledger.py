@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which stages of which request ended since the last look, each exactly once. Arrays in, rows out.
+
+The kernel sums intervals per request and stage; here the sums of two looks are subtracted. A request is
+(cgroup, hash of its id, start): an id used again is another request. Memory follows what is in flight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotstage.stages.pulse import NameTable, Rows, empty_rows
+from hotstage.stages.spans import OUTCOME_LOST, REQUEST_DTYPE, SPAN_DTYPE, modality_of_masks
+from hotstage.stages.stage import STAGE_SLOTS
+
+MISSES_BEFORE_LOST = 5
+"""A map read while it changes can miss an entry: a request is given up after this many looks without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStep:
+    """What one look changed."""
+
+    ended: Rows
+    open: Rows
+    requests_open: Rows
+    requests_ended: Rows
+    started: int
+    output_tokens: Rows
+    """(pid, tokens): output tokens that are new, summed by nobody yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Sums per request and slot, (N, STAGE_SLOTS); `key` is sorted."""
+
+    key: NDArray[np.uint64]
+    counts: NDArray[np.uint16]
+    totals: NDArray[np.uint64]
+    tokens: NDArray[np.uint32]
+    misses: NDArray[np.uint8]
+    rows: Rows  # REQUEST_DTYPE, as last seen
+
+    def take(self, index: NDArray[Any]) -> _Sums:
+        return _Sums(
+            self.key[index],
+            self.counts[index],
+            self.totals[index],
+            self.tokens[index],
+            self.misses[index],
+            self.rows[index],
+        )
+
+
+TOKENS_DTYPE = np.dtype([("pid", np.uint32), ("tokens", np.uint64)])
+
+
+class Ledger:
+    """Keeps the sums of the last look. Not thread-safe."""
+
+    def __init__(self, names: NameTable) -> None:
+        self._names = names
+        self._known = _sums_of(np.zeros(0, np.uint64), 0)
+        self._at_ns: int | None = None
+
+    def advance(self, at_ns: int, requests: Rows, finished: Rows) -> LedgerStep:
+        """Kernel rows (layout.REQUEST_DTYPE and FINISHED_DTYPE) of one look → what is new since the last.
+
+        A finished request may still stand among `requests` when it ended during the read; it counts once.
+        """
+        requests, keys = _distinct(requests[requests["started_ns"] != 0])
+        finished, finished_keys = _distinct(finished)
+        before = self._known
+        current, is_new = self._summarise(requests, keys, before)
+        ended, current = _settle(requests, current, before, final=False)
+
+        last, last_is_new = self._summarise(finished, finished_keys, _join(current, before))
+        last.rows["ended_ns"] = finished["ended_ns"]
+        last.rows["outcome"] = np.minimum(finished["outcome"], OUTCOME_LOST)
+        ended_last, last = _settle(finished, last, _join(current, before), final=True)
+
+        alive = ~np.isin(current.key, finished_keys)
+        missing = ~np.isin(before.key, keys) & ~np.isin(before.key, finished_keys)
+        unseen = before.take(missing)
+        given_up = unseen.misses >= MISSES_BEFORE_LOST
+        unseen.misses[:] += 1
+        lost = unseen.rows[given_up].copy()
+        lost["outcome"], lost["ended_ns"] = OUTCOME_LOST, at_ns
+
+        step = LedgerStep(
+            ended=np.concatenate([ended, ended_last]),
+            open=_open_spans(at_ns, requests[alive], current.rows[alive]),
+            requests_open=current.rows[alive],
+            requests_ended=np.concatenate([last.rows, lost]),
+            started=self._count_started(current.rows[is_new], last.rows[last_is_new]),
+            output_tokens=np.concatenate(
+                [_new_tokens(current, before), _new_tokens(last, _join(current, before))]
+            ),
+        )
+        self._known = _join(current.take(alive), unseen.take(~given_up))
+        self._at_ns = at_ns
+        return step
+
+    def drop_processes(self, pids: NDArray[np.uint32], at_ns: int) -> Rows:
+        """Forget the requests of dead processes → their rows, ended with `OUTCOME_LOST`."""
+        gone = np.isin(self._known.rows["pid"], pids)
+        lost = self._known.rows[gone].copy()
+        lost["outcome"], lost["ended_ns"] = OUTCOME_LOST, at_ns
+        self._known = self._known.take(~gone)
+        return lost
+
+    def _summarise(
+        self, source: Rows, keys: NDArray[np.uint64], before: _Sums
+    ) -> tuple[_Sums, NDArray[np.bool_]]:
+        """Rows of the tracker for kernel rows, names looked up for new ones only."""
+        found, place = _find(before.key, keys)
+        sums = _sums_of(keys, len(source))
+        rows = sums.rows
+        for field in ("request_hash", "cgroup_id", "started_ns", "stage_mask", "open_mask", "launches"):
+            rows[field] = source[field]
+        rows["pid"], rows["errors"], rows["output_tokens"] = (
+            source["tgid"],
+            source["errors"],
+            source["output_tokens"],
+        )
+        rows["modality"] = modality_of_masks(source["stage_mask"] | source["open_mask"])
+        is_new = ~found
+        for field, names in (
+            ("endpoint", self._names.endpoints),
+            ("instance", self._names.instances),
+            ("model", self._names.models),
+        ):
+            rows[field][found] = before.rows[field][place[found]]
+            rows[field][is_new] = names.intern_rows(source[field][is_new])
+        return sums, is_new
+
+    def _count_started(self, *groups: Rows) -> int:
+        if self._at_ns is None:
+            return 0
+        # 1 s of slack: a request that began just before the last look may show only in this one.
+        horizon = self._at_ns - 1_000_000_000
+        return sum(int(np.count_nonzero(rows["started_ns"] > horizon)) for rows in groups)
+
+
+def _sums_of(keys: NDArray[np.uint64], size: int) -> _Sums:
+    return _Sums(
+        key=keys,
+        counts=np.zeros((size, STAGE_SLOTS), np.uint16),
+        totals=np.zeros((size, STAGE_SLOTS), np.uint64),
+        tokens=np.zeros((size, STAGE_SLOTS), np.uint32),
+        misses=np.zeros(size, np.uint8),
+        rows=np.zeros(size, REQUEST_DTYPE),
+    )
+
+
+def _join(first: _Sums, second: _Sums) -> _Sums:
+    """Both, sorted by key; for a key in both, the first one's."""
+    extra = second.take(~np.isin(second.key, first.key))
+    if len(extra.key) == 0:
+        return first
+    both = _Sums(
+        *(
+            np.concatenate([getattr(first, name), getattr(extra, name)])
+            for name in ("key", "counts", "totals", "tokens", "misses", "rows")
+        )
+    )
+    return both.take(np.argsort(both.key, kind="stable"))
+
+
+def _distinct(rows: Rows) -> tuple[Rows, NDArray[np.uint64]]:
+    """Rows sorted by their 64-bit identity, the same one once (a map read may yield an entry twice)."""
+    with np.errstate(over="ignore"):
+        key = rows["request_hash"] * np.uint64(0x9E3779B97F4A7C15)
+        key ^= rows["cgroup_id"] * np.uint64(0xC2B2AE3D27D4EB4F)
+        key ^= rows["started_ns"] * np.uint64(0x165667B19E3779F9)
+    keys, first = np.unique(key, return_index=True)
+    return rows[first], keys
+
+
+def _find(
+    sorted_keys: NDArray[np.uint64], keys: NDArray[np.uint64]
+) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """(found, place) of each key; `place` means something only where found."""
+    place = np.searchsorted(sorted_keys, keys)
+    place[place == len(sorted_keys)] = 0
+    if len(sorted_keys) == 0:
+        return np.zeros(len(keys), np.bool_), place
+    return sorted_keys[place] == keys, place
+
+
+def _settle(source: Rows, current: _Sums, before: _Sums, *, final: bool) -> tuple[Rows, _Sums]:
+    """Spans that ended since `before`; `current` is filled with what has been told now.
+
+    The kernel adds time and count one after the other: a slot of which only one has moved is left for the
+    next look, unless this is the last one.
+    """
+    slots = source["stages"]
+    found, place = _find(before.key, current.key)
+    for name, sums in (("count", current.counts), ("total_ns", current.totals), ("tokens", current.tokens)):
+        told = getattr(before, {"count": "counts", "total_ns": "totals", "tokens": "tokens"}[name])
+        sums[found] = told[place[found]]
+    count = slots["count"] - current.counts  # uint16: wraps as the kernel's does
+    duration = slots["total_ns"] - current.totals
+    grew = slots["total_ns"] > current.totals
+    done = (count > 0) & (grew | final)
+    row, stage = np.nonzero(done)
+    spans = _spans(source, current.rows, row, stage)
+    spans["count"] = count[row, stage]
+    spans["duration_ns"] = np.where(grew[row, stage], duration[row, stage], 0)
+    said, told_tokens = slots["tokens"][row, stage], current.tokens[row, stage]
+    spans["tokens"] = np.where(said > told_tokens, said - told_tokens, 0)
+    current.counts[done] = slots["count"][done]
+    current.totals[done] = slots["total_ns"][done]
+    current.tokens[done] = slots["tokens"][done]
+    return spans, current
+
+
+def _open_spans(at_ns: int, source: Rows, rows: Rows) -> Rows:
+    row, stage = np.nonzero(source["stages"]["open"] > 0)
+    spans = _spans(source, rows, row, stage)
+    spans["is_open"] = True
+    spans["duration_ns"] = np.maximum(np.int64(at_ns) - spans["began_ns"].astype(np.int64), 0)
+    spans["tokens"] = source["stages"]["tokens"][row, stage]
+    return spans
+
+
+def _spans(source: Rows, rows: Rows, row: NDArray[np.intp], stage: NDArray[np.intp]) -> Rows:
+    if len(row) == 0:
+        return empty_rows(SPAN_DTYPE)
+    spans = np.zeros(len(row), SPAN_DTYPE)
+    for field in ("request_hash", "cgroup_id", "pid", "endpoint", "instance", "model"):
+        spans[field] = rows[field][row]
+    spans["stage"] = stage
+    spans["began_ns"] = source["stages"]["began_ns"][row, stage]
+    spans["modality"] = source["stages"]["modality"][row, stage]
+    return spans
+
+
+def _new_tokens(sums: _Sums, before: _Sums) -> Rows:
+    """(pid, tokens) of the requests whose output tokens grew."""
+    found, place = _find(before.key, sums.key)
+    news = np.zeros(len(sums.key), TOKENS_DTYPE)
+    news["pid"] = sums.rows["pid"]
+    news["tokens"] = sums.rows["output_tokens"]
+    told = before.rows["output_tokens"][place[found]].astype(np.uint64)
+    news["tokens"][found] -= np.minimum(told, news["tokens"][found])
+    return news[news["tokens"] > 0]
