@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees while the demo runs, on standard error: one line of state, and every change as it comes."""
+"""What a person sees while the demo runs, on standard error: one line of state, every change as it comes."""
 
 from __future__ import annotations
 
@@ -52,22 +52,13 @@ class LiveView:
         )
         click.echo(
             f"agent: {agent['cpu_ratio']:.1%} of one core, {agent['rss_bytes'] / 2**20:.0f} MiB resident, "
-            f"{agent['map_bytes'] / 2**20:.0f} MiB of maps, attached in {seconds(agent['start_to_attached_seconds'])}"
+            f"{agent['map_bytes'] / 2**20:.0f} MiB of maps, "
+            f"attached in {seconds(agent['start_to_attached_seconds'])}"
         )
         click.echo(f"webhooks: {hooks['enqueued']} enqueued, {hooks['verified']} delivered and verified")
         print_table(
             ("fault", "detected", "kind named", "place named", "delay", "window closed"),
-            [
-                (
-                    f["name"],
-                    f["detected"],
-                    f["kind_named"],
-                    f["entity_named"],
-                    seconds(f["delay_seconds"]),
-                    f["window_closed"],
-                )
-                for f in document["faults"]
-            ],
+            [_fault(fault) for fault in document["faults"]],
             empty="no fault was asked for",
         )
         print_table(
@@ -107,3 +98,8 @@ class LiveView:
 
 def _opened(window: Mapping[str, Any]) -> str:
     return f"window opened   {window['kind']} {entity(window['entity'])}: {window['cause']['summary']}"
+
+
+def _fault(fault: Mapping[str, Any]) -> tuple[Any, ...]:
+    verdicts = (fault["detected"], fault["kind_named"], fault["entity_named"])
+    return (fault["name"], *verdicts, seconds(fault["delay_seconds"]), fault["window_closed"])

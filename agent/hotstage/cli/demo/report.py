@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's report: what the agent measured beside what the simulated host knows. Pure: documents in and out.
+"""The demo's report: what the agent measured beside what the simulated host knows. Documents in and out.
 
-Quantiles are nearest rank over per-request records of both sides, null below n = 20. A fault is detected by a window of its kind and entity that opened while it was active.
+Quantiles are nearest rank over per-request records of both sides, null below n = 20. A fault is detected by a
+window of its kind that opened while it was active.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def nearest_rank(sorted_values: Sequence[float], quantile: float) -> float | Non
 
 
 def calls(coverage: Document, truth: Document) -> dict[str, Any]:
-    """Made against counted, over the calls that both know; a call without a probe is listed under `unprobed`."""
+    """Made against counted, over the calls that both know; the rest is listed under `unprobed`."""
     counted = coverage["calls"]["by_call"]
     made = {name: count for name, count in truth["calls"].items() if count}
     names = sorted(name for name in made if name in counted)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One demo from start to end: simulated host, receiver, agent, notifier, explorer; and what they said, gathered.
+"""One demo from start to end: simulated host, receiver, agent, notifier, explorer; what they said, gathered.
 
 Everything is started here and ended here, in one temporary directory that goes with it.
 """
