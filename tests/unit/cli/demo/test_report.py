@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's report tells what was measured from what is true, and never rounds in its own favour."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotstage.cli.demo import report
+
+SECOND = 1_000_000_000
+OFFSET = 1_700_000_000 * SECOND
+
+
+def window(kind="stage_latency", opened=17.0, closed=31.0, severity="warning", score=3.0, **entity):
+    return {
+        "id": f"{kind}-{opened}",
+        "kind": kind,
+        "severity": severity,
+        "score": score,
+        "entity": entity or {"stage": "vision_encode", "modality": "image"},
+        "opened_at_ns": round(opened * SECOND) + OFFSET,
+        "closed_at_ns": None if closed is None else round(closed * SECOND) + OFFSET,
+    }
+
+
+def judge(windows, *, kind="stage_latency", start=15, end=30, run_end=45, entity=None):
+    expected = {"stage": "vision_encode", "modality": "image"} if entity is None else entity
+    truth = {
+        "faults": [
+            {
+                "name": "f",
+                "kind": kind,
+                "entity": expected,
+                "start_ns": start * SECOND,
+                "end_ns": end * SECOND,
+            }
+        ]
+    }
+    return report.faults(truth, windows, run_end * SECOND, OFFSET)
+
+
+def test_a_window_of_the_kind_and_place_is_a_detection_with_its_delay():
+    (fault,) = judge([window(opened=17.25)])
+    assert (fault["detected"], fault["kind_named"], fault["entity_named"]) == (True, True, True)
+    assert fault["delay_seconds"] == pytest.approx(2.25)
+    assert fault["window_closed"] is True
+    assert fault["start_at"].endswith("Z")
+
+
+def test_a_window_before_the_fault_is_no_detection():
+    (fault,) = judge([window(opened=14.9)])
+    assert fault["detected"] is False
+    assert fault["delay_seconds"] is None
+    assert fault["window_closed"] is None
+
+
+def test_a_window_long_after_the_fault_is_no_detection():
+    (fault,) = judge([window(opened=35.1)])
+    assert fault["detected"] is False
+
+
+def test_another_stage_is_detected_but_its_place_is_not_named():
+    (fault,) = judge([window(stage="llm_decode", modality="text")])
+    assert (fault["detected"], fault["entity_named"]) == (True, False)
+
+
+def test_a_place_without_modality_in_the_truth_is_matched_by_stage_alone():
+    (fault,) = judge([window()], entity={"stage": "vision_encode", "modality": None})
+    assert fault["entity_named"] is True
+
+
+def test_a_worse_window_of_another_kind_takes_the_name():
+    (fault,) = judge([window(), window(kind="gpu_xid", severity="critical", gpu_uuid="GPU-1")])
+    assert (fault["detected"], fault["kind_named"]) == (True, False)
+
+
+def test_a_window_still_open_after_the_fault_is_said():
+    (fault,) = judge([window(closed=None)])
+    assert fault["window_closed"] is False
+
+
+def test_a_fault_that_outlives_the_run_leaves_its_close_unknown():
+    (fault,) = judge([window(closed=None)], end=60)
+    assert fault["window_closed"] is None
+
+
+def test_a_fault_that_never_began_and_hard_negatives_are_not_faults():
+    assert judge([], start=50, end=60) == []
+    assert judge([], kind=None) == []
+
+
+def test_quantiles_are_nearest_rank_and_unknown_below_twenty():
+    assert report.nearest_rank([float(n) for n in range(1, 20)], 0.95) is None
+    assert report.nearest_rank([float(n) for n in range(1, 21)], 0.95) == 19.0
+    assert report.nearest_rank([float(n) for n in range(1, 101)], 0.95) == 95.0
+    assert report.nearest_rank([float(n) for n in range(1, 101)], 0.5) == 50.0
+
+
+def test_calls_are_compared_by_name_and_the_unprobed_ones_are_listed():
+    coverage = {
+        "calls": {
+            "open": 1,
+            "lost": 2,
+            "by_call": {"cuLaunchKernel": {"counted": 7}, "cuMemFree_v2": {"counted": 0}},
+        }
+    }
+    document = report.calls(coverage, {"calls": {"cuLaunchKernel": 8, "cuInit": 3, "cuMemFree_v2": 0}})
+    assert document == {
+        "made": 8,
+        "counted": 7,
+        "open": 1,
+        "lost": 2,
+        "by_call": {"cuLaunchKernel": {"made": 8, "counted": 7}},
+        "unprobed": {"cuInit": 3},
+    }
+
+
+def test_stages_of_either_side_appear():
+    measured = [{"stages": [{"stage": "llm_decode", "modality": "text", "seconds": 0.5}]}]
+    truth = [{"stage": "vision_encode", "modality": "image", "began_ns": 0, "ended_ns": SECOND}]
+    ours, theirs = report.stages(measured, truth)
+    assert (ours["stage"], ours["requests"], ours["truth"]["requests"]) == ("llm_decode", 1, 0)
+    assert (theirs["stage"], theirs["requests"], theirs["truth"]["requests"]) == ("vision_encode", 0, 1)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever goes wrong, the user gets a message, a remedy and the right exit code; never a traceback."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hotstage.cli.main import VERBS, cli, main
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_its_module_and_says_what_it_does(verb: str):
+    module, summary = VERBS[verb]
+    command = getattr(importlib.import_module(module), verb)
+    assert isinstance(command, click.Command)
+    assert summary
+    assert command.help or command.get_short_help_str()
+
+
+@pytest.mark.parametrize("verb", [v for v in VERBS if v not in {"config", "bench"}])
+def test_help_of_every_verb_works(verb: str):
+    result = CliRunner().invoke(cli, [verb, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return int(ended.value.code or 0), capsys.readouterr().err
+
+
+def test_an_unknown_verb_is_a_usage_error(capsys):
+    code, said = run(["wachten"], capsys)
+    assert code == 2
+    assert "wachten" in said
+
+
+def test_an_unknown_key_names_key_file_and_remedy(tmp_path, capsys):
+    file = tmp_path / "config.toml"
+    file.write_text("[http]\nlisten_on = 'x'\n")
+    code, said = run(["--config", str(file), "config", "check"], capsys)
+    assert code == 2
+    assert f"{file}:2" in said
+    assert "remedy" in said
+
+
+def test_no_agent_names_the_address_and_the_remedy(capsys):
+    code, said = run(["coverage", "--agent", "http://127.0.0.1:1"], capsys)
+    assert code == 1
+    assert "http://127.0.0.1:1" in said
+    assert "hotstage up" in said
+
+
+def test_an_address_that_is_none_is_refused(capsys):
+    code, said = run(["windows", "--agent", "127.0.0.1:9178"], capsys)
+    assert code == 1
+    assert "not an http(s) URL" in said
+
+
+def test_a_duration_needs_a_unit(capsys):
+    code, said = run(["breakers", "trip", "host", "--ttl", "10"], capsys)
+    assert code == 2
+    assert "10m" in said
