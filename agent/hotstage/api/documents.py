@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bodies of `/v1/…`: frames, windows and breakers as plain values. Pure; it fetches nothing and decides nothing.
+
+Unknown is null. Times are RFC 3339 with an `_ns` twin in wall-clock ns, made by the clock that is handed in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hotstage.breaker.record import BreakerRecord, Override, Transition
+from hotstage.clock import Clock, rfc3339
+from hotstage.detect.finding import Evidence
+from hotstage.frame.entity import HOST, Entity, EntityKind
+from hotstage.frame.frame import Frame
+from hotstage.windows.window import AnomalyWindow
+
+Document = dict[str, Any]
+
+HEAT_BASIS = {"heat": "requests/s × weight", "load": "mean of CPU and memory load of the instance"}
+
+
+def heat(frame: Frame, endpoint_modality: Mapping[str, str]) -> Document:
+    """One point per endpoint × instance: X heat, Y p95 latency, Z load."""
+    return {
+        "basis": HEAT_BASIS,
+        "points": [_point(frame, route, endpoint_modality) for route in frame.of_kind(EntityKind.route)],
+    }
+
+
+def _point(frame: Frame, route: Entity, endpoint_modality: Mapping[str, str]) -> Document:
+    instance = Entity(EntityKind.instance, instance=route.instance)
+    return {
+        "endpoint": route.endpoint,
+        "instance": route.instance,
+        "modality": endpoint_modality.get(route.endpoint or "", "unknown"),
+        "heat": frame.value(route, "endpoint_heat"),
+        "request_rate": frame.value(route, "request_rate"),
+        "latency_p95_seconds": frame.value(route, "latency_p95_seconds"),
+        "requests": _count(frame, route, "requests_ended"),
+        "load_ratio": frame.value(instance, "load_ratio"),
+        "cpu_load_ratio": frame.value(instance, "cpu_load_ratio"),
+        "memory_load_ratio": frame.value(instance, "memory_load_ratio"),
+        "deviation": frame.value(instance, "dispatch_deviation"),
+    }
+
+
+def stages(frame: Frame) -> Document:
+    """Every stage × modality that a request went through."""
+    return {
+        "unattributed_ratio": frame.value(HOST, "unattributed_ratio"),
+        "stages": [_stage(frame, entity) for entity in frame.of_kind(EntityKind.stage)],
+    }
+
+
+def _stage(frame: Frame, entity: Entity) -> Document:
+    return {
+        "stage": entity.stage,
+        "modality": entity.modality,
+        "requests": _count(frame, entity, "requests_ended"),
+        "inflight": _count(frame, entity, "inflight"),
+        "oldest_age_seconds": frame.value(entity, "oldest_age_seconds"),
+        "rate": frame.value(entity, "stage_rate"),
+        "p50_seconds": frame.value(entity, "latency_p50_seconds"),
+        "p95_seconds": frame.value(entity, "latency_p95_seconds"),
+        "p99_seconds": frame.value(entity, "latency_p99_seconds"),
+    }
+
+
+def window(found: AnomalyWindow, clock: Clock) -> Document:
+    """One anomaly window with its ranked cause and evidence."""
+    return {
+        "id": found.id,
+        "kind": found.kind,
+        "severity": found.severity.name,
+        "state": "open" if found.is_open else "closed",
+        **moment("opened_at", found.opened_ns, clock),
+        **moment("closed_at", found.closed_ns, clock),
+        "entity": found.entity.labels(),
+        "cause": {
+            "kind": found.cause.kind,
+            "summary": found.cause.summary,
+            "confidence": _number(found.cause.confidence),
+            "candidates": [
+                {
+                    "kind": candidate.kind,
+                    "confidence": _number(candidate.confidence),
+                    "why": candidate.why,
+                    "entity": candidate.entity.labels(),
+                }
+                for candidate in found.cause.candidates
+            ],
+        },
+        "evidence": [_evidence(part, clock) for part in found.evidence],
+        "score": _number(found.score),
+        "findings": found.findings,
+    }
+
+
+def _evidence(part: Evidence, clock: Clock) -> Document:
+    return {
+        "column": part.column,
+        "value": _number(part.value),
+        "limit": _number(part.limit),
+        "unit": part.unit,
+        "since_ns": None if part.since_ns is None else clock.wall_ns_of(part.since_ns),
+        "note": part.note,
+    }
+
+
+def breakers(records: Iterable[BreakerRecord], clock: Clock) -> Document:
+    """All breakers, by name."""
+    return {"breakers": [breaker(record, clock) for record in sorted(records, key=lambda r: r.name)]}
+
+
+def breaker(record: BreakerRecord, clock: Clock) -> Document:
+    """One breaker: the state that callers see, and how it came to it."""
+    return {
+        "name": record.name,
+        "scope": record.scope.labels(),
+        "state": record.shown.value,
+        "own_state": record.state.value,
+        "enforced": record.enforced,
+        "override": None if record.override is None else _override(record.override, clock),
+        **moment("since", record.since_ns, clock),
+        "stale": record.is_stale,
+        "reason": record.reason,
+        "window_id": record.window_id,
+        "transitions": [transition(move, clock) for move in record.transitions],
+    }
+
+
+def _override(override: Override, clock: Clock) -> Document:
+    return {
+        "action": override.action.value,
+        "actor": override.actor,
+        "reason": override.reason,
+        **moment("until", override.until_ns, clock),
+    }
+
+
+def transition(move: Transition, clock: Clock) -> Document:
+    """One change of a breaker's shown state."""
+    return {
+        "from": move.from_state.value,
+        "to": move.to_state.value,
+        **moment("at", move.at_ns, clock),
+        "reason": move.reason,
+        "window_id": move.window_id,
+        "actor": move.actor,
+    }
+
+
+def moment(name: str, monotonic_ns: int | None, clock: Clock) -> Document:
+    """`{name: RFC 3339, name_ns: wall ns}`; both null for None."""
+    if monotonic_ns is None:
+        return {name: None, f"{name}_ns": None}
+    wall_ns = clock.wall_ns_of(monotonic_ns)
+    return {name: rfc3339(wall_ns), f"{name}_ns": wall_ns}
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _count(frame: Frame, entity: Entity, column: str) -> int:
+    """A counted column as an integer; an entity that nothing was counted for has had none."""
+    value = frame.value(entity, column)
+    return 0 if value is None else int(value)
