@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bodies of `/v1/…`: frames, windows and breakers as plain values. Pure; it fetches nothing and decides nothing.
+"""The bodies of `/v1/…`: frames, windows and breakers as plain values. Pure: it fetches and decides nothing.
 
 Unknown is null. Times are RFC 3339 with an `_ns` twin in wall-clock ns, made by the clock that is handed in.
 """
