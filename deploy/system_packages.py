@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs what pip cannot: the packages that pyproject.toml's [tool.hotstage.system-packages] names.
 
-Standard library only, since it runs before the virtual environment exists. It says what it installs and why, asks
-apt for nothing that is already there, and on other distributions prints the list instead of guessing.
+Standard library only, since it runs before the virtual environment exists. It says what it installs and why,
+asks apt for nothing that is already there, and on other distributions prints the list instead of guessing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXIT_PREFLIGHT, EXIT_PERMISSION = 4, 5
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="only say what is missing; exit 3 if anything is")
+    parser.add_argument("--check", action="store_true", help="only say what is missing (exit 3)")
     parser.add_argument("--only", action="append", metavar="GROUP", help="only this group; may be repeated")
     arguments = parser.parse_args()
     missing = _missing(arguments.only)
@@ -55,14 +55,13 @@ def _is_present(package: str) -> bool:
         return True
     if shutil.which("dpkg-query") is None:
         return False
-    query = subprocess.run(
-        ["dpkg-query", "-W", "-f", "${db:Status-Status}", package], capture_output=True, text=True, check=False
-    )
+    command = ["dpkg-query", "-W", "-f", "${db:Status-Status}", package]
+    query = subprocess.run(command, capture_output=True, text=True, check=False)
     return query.stdout == "installed"
 
 
 def _interpreter_is_complete() -> bool:
-    """True where this Python brings venv, pip and its headers by itself (one built from source, for example)."""
+    """True where this Python brings venv, pip and its headers by itself, as one built from source does."""
     import importlib.util
     import sysconfig
 
@@ -72,7 +71,9 @@ def _interpreter_is_complete() -> bool:
 
 def _install(packages: list[str]) -> int:
     if shutil.which("apt-get") is None:
-        print("this is not Debian or Ubuntu: install the like of these packages, then run make again", file=sys.stderr)
+        print(
+            "this is not Debian or Ubuntu: install the like of these packages, then run make", file=sys.stderr
+        )
         return EXIT_PREFLIGHT
     prefix = [] if os.geteuid() == 0 else ["sudo"]
     if prefix and shutil.which("sudo") is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last finished requests with the time each stage took, for `/v1/requests`. Bounded; rows until asked for.
+"""The last finished requests with the time each stage took, for `/v1/requests`. Bounded.
 
 One writer, the tick; readers take a snapshot of the deque's blocks, which are never changed.
 """
