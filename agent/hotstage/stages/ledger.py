@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hotstage.stages.pulse import NameTable, Rows, empty_rows
+from hotstage.stages.pulse import NameTable, Rows
 from hotstage.stages.spans import OUTCOME_LOST, REQUEST_DTYPE, SPAN_DTYPE, modality_of_masks
 from hotstage.stages.stage import STAGE_SLOTS
 
@@ -72,19 +72,18 @@ class Ledger:
 
         A finished request may still stand among `requests` when it ended during the read; it counts once.
         """
-        requests, keys = _distinct(requests[requests["started_ns"] != 0])
-        finished, finished_keys = _distinct(finished)
-        before = self._known
-        current, is_new = self._summarise(requests, keys, before)
-        ended, current = _settle(requests, current, before, final=False)
+        inflight, ending, before = _Look(requests), _Look(finished), self._known
+        current, is_new = self._summarise(inflight, before)
+        ended = _settle(inflight, current, before, final=False)
 
-        last, last_is_new = self._summarise(finished, finished_keys, _join(current, before))
-        last.rows["ended_ns"] = finished["ended_ns"]
-        last.rows["outcome"] = np.minimum(finished["outcome"], OUTCOME_LOST)
-        ended_last, last = _settle(finished, last, _join(current, before), final=True)
+        told = _join(current, before)
+        last, last_is_new = self._summarise(ending, told)
+        last.rows["ended_ns"] = ending["ended_ns"]
+        last.rows["outcome"] = np.minimum(ending["outcome"], OUTCOME_LOST)
+        ended_last = _settle(ending, last, told, final=True)
 
-        alive = ~np.isin(current.key, finished_keys)
-        missing = ~np.isin(before.key, keys) & ~np.isin(before.key, finished_keys)
+        alive = ~_find(ending.keys, inflight.keys)[0]
+        missing = ~_find(inflight.keys, before.key)[0] & ~_find(ending.keys, before.key)[0]
         unseen = before.take(missing)
         given_up = unseen.misses >= MISSES_BEFORE_LOST
         unseen.misses[:] += 1
@@ -93,13 +92,11 @@ class Ledger:
 
         step = LedgerStep(
             ended=np.concatenate([ended, ended_last]),
-            open=_open_spans(at_ns, requests[alive], current.rows[alive]),
+            open=_open_spans(at_ns, inflight, current.rows, alive),
             requests_open=current.rows[alive],
             requests_ended=np.concatenate([last.rows, lost]),
             started=self._count_started(current.rows[is_new], last.rows[last_is_new]),
-            output_tokens=np.concatenate(
-                [_new_tokens(current, before), _new_tokens(last, _join(current, before))]
-            ),
+            output_tokens=np.concatenate([_new_tokens(current, before), _new_tokens(last, told)]),
         )
         self._known = _join(current.take(alive), unseen.take(~given_up))
         self._at_ns = at_ns
@@ -113,12 +110,10 @@ class Ledger:
         self._known = self._known.take(~gone)
         return lost
 
-    def _summarise(
-        self, source: Rows, keys: NDArray[np.uint64], before: _Sums
-    ) -> tuple[_Sums, NDArray[np.bool_]]:
+    def _summarise(self, source: _Look, before: _Sums) -> tuple[_Sums, NDArray[np.bool_]]:
         """Rows of the tracker for kernel rows, names looked up for new ones only."""
-        found, place = _find(before.key, keys)
-        sums = _sums_of(keys, len(source))
+        found, place = _find(before.key, source.keys)
+        sums = _sums_of(source.keys, len(source.keys))
         rows = sums.rows
         for field in ("request_hash", "cgroup_id", "started_ns", "stage_mask", "open_mask", "launches"):
             rows[field] = source[field]
@@ -146,6 +141,36 @@ class Ledger:
         return sum(int(np.count_nonzero(rows["started_ns"] > horizon)) for rows in groups)
 
 
+class _Look:
+    """Kernel rows in the order of their 64-bit identity, each once (a map read may yield an entry twice).
+
+    Rows are near 900 bytes wide: only the wanted columns are copied, never the rows.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        with np.errstate(over="ignore"):
+            key = rows["request_hash"] * np.uint64(0x9E3779B97F4A7C15)
+            key ^= rows["cgroup_id"] * np.uint64(0xC2B2AE3D27D4EB4F)
+            key ^= rows["started_ns"] * np.uint64(0x165667B19E3779F9)
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        wanted = rows["started_ns"][order] != 0  # 0: the kernel is still filling it in
+        wanted[1:] &= key[1:] != key[:-1]
+        self._order = order[wanted]
+        self.keys: NDArray[np.uint64] = key[wanted]
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        """(N,) values of a column."""
+        values: NDArray[Any] = self._rows[column][self._order]
+        return values
+
+    def slots(self, column: str) -> NDArray[Any]:
+        """(N, STAGE_SLOTS) values of a column of the stage slots."""
+        values: NDArray[Any] = self._rows["stages"][column][self._order]
+        return values
+
+
 def _sums_of(keys: NDArray[np.uint64], size: int) -> _Sums:
     return _Sums(
         key=keys,
@@ -159,7 +184,7 @@ def _sums_of(keys: NDArray[np.uint64], size: int) -> _Sums:
 
 def _join(first: _Sums, second: _Sums) -> _Sums:
     """Both, sorted by key; for a key in both, the first one's."""
-    extra = second.take(~np.isin(second.key, first.key))
+    extra = second.take(~_find(first.key, second.key)[0])
     if len(extra.key) == 0:
         return first
     both = _Sums(
@@ -169,16 +194,6 @@ def _join(first: _Sums, second: _Sums) -> _Sums:
         )
     )
     return both.take(np.argsort(both.key, kind="stable"))
-
-
-def _distinct(rows: Rows) -> tuple[Rows, NDArray[np.uint64]]:
-    """Rows sorted by their 64-bit identity, the same one once (a map read may yield an entry twice)."""
-    with np.errstate(over="ignore"):
-        key = rows["request_hash"] * np.uint64(0x9E3779B97F4A7C15)
-        key ^= rows["cgroup_id"] * np.uint64(0xC2B2AE3D27D4EB4F)
-        key ^= rows["started_ns"] * np.uint64(0x165667B19E3779F9)
-    keys, first = np.unique(key, return_index=True)
-    return rows[first], keys
 
 
 def _find(
@@ -192,51 +207,55 @@ def _find(
     return sorted_keys[place] == keys, place
 
 
-def _settle(source: Rows, current: _Sums, before: _Sums, *, final: bool) -> tuple[Rows, _Sums]:
-    """Spans that ended since `before`; `current` is filled with what has been told now.
+def _settle(source: _Look, current: _Sums, before: _Sums, *, final: bool) -> Rows:
+    """Spans that ended since `before`; the sums in `current` become what has been told by now.
 
     The kernel adds time and count one after the other: a slot of which only one has moved is left for the
     next look, unless this is the last one.
     """
-    slots = source["stages"]
+    counts, totals, tokens = source.slots("count"), source.slots("total_ns"), source.slots("tokens")
     found, place = _find(before.key, current.key)
-    for name, sums in (("count", current.counts), ("total_ns", current.totals), ("tokens", current.tokens)):
-        told = getattr(before, {"count": "counts", "total_ns": "totals", "tokens": "tokens"}[name])
-        sums[found] = told[place[found]]
-    count = slots["count"] - current.counts  # uint16: wraps as the kernel's does
-    duration = slots["total_ns"] - current.totals
-    grew = slots["total_ns"] > current.totals
-    done = (count > 0) & (grew | final)
+    place = place[found]
+    current.counts[found], current.totals[found] = before.counts[place], before.totals[place]
+    current.tokens[found] = before.tokens[place]
+    grew = totals > current.totals
+    done = (counts != current.counts) & (grew | final)
     row, stage = np.nonzero(done)
     spans = _spans(source, current.rows, row, stage)
-    spans["count"] = count[row, stage]
-    spans["duration_ns"] = np.where(grew[row, stage], duration[row, stage], 0)
-    said, told_tokens = slots["tokens"][row, stage], current.tokens[row, stage]
-    spans["tokens"] = np.where(said > told_tokens, said - told_tokens, 0)
-    current.counts[done] = slots["count"][done]
-    current.totals[done] = slots["total_ns"][done]
-    current.tokens[done] = slots["tokens"][done]
-    return spans, current
-
-
-def _open_spans(at_ns: int, source: Rows, rows: Rows) -> Rows:
-    row, stage = np.nonzero(source["stages"]["open"] > 0)
-    spans = _spans(source, rows, row, stage)
-    spans["is_open"] = True
-    spans["duration_ns"] = np.maximum(np.int64(at_ns) - spans["began_ns"].astype(np.int64), 0)
-    spans["tokens"] = source["stages"]["tokens"][row, stage]
+    if len(row) == 0:
+        return spans
+    spans["count"] = counts[row, stage] - current.counts[row, stage]  # uint16: wraps as the kernel's does
+    spans["duration_ns"] = np.where(grew[row, stage], totals[row, stage] - current.totals[row, stage], 0)
+    said, told = tokens[row, stage], current.tokens[row, stage]
+    spans["tokens"] = np.where(said > told, said - told, 0)
+    current.counts[done], current.totals[done], current.tokens[done] = (
+        counts[done],
+        totals[done],
+        tokens[done],
+    )
     return spans
 
 
-def _spans(source: Rows, rows: Rows, row: NDArray[np.intp], stage: NDArray[np.intp]) -> Rows:
+def _open_spans(at_ns: int, source: _Look, rows: Rows, alive: NDArray[np.bool_]) -> Rows:
+    row, stage = np.nonzero((source.slots("open") > 0) & alive[:, None])
+    spans = _spans(source, rows, row, stage)
     if len(row) == 0:
-        return empty_rows(SPAN_DTYPE)
+        return spans
+    spans["is_open"] = True
+    spans["duration_ns"] = np.maximum(np.int64(at_ns) - spans["began_ns"].astype(np.int64), 0)
+    spans["tokens"] = source.slots("tokens")[row, stage]
+    return spans
+
+
+def _spans(source: _Look, rows: Rows, row: NDArray[np.intp], stage: NDArray[np.intp]) -> Rows:
     spans = np.zeros(len(row), SPAN_DTYPE)
+    if len(row) == 0:
+        return spans
     for field in ("request_hash", "cgroup_id", "pid", "endpoint", "instance", "model"):
         spans[field] = rows[field][row]
     spans["stage"] = stage
-    spans["began_ns"] = source["stages"]["began_ns"][row, stage]
-    spans["modality"] = source["stages"]["modality"][row, stage]
+    spans["began_ns"] = source.slots("began_ns")[row, stage]
+    spans["modality"] = source.slots("modality")[row, stage]
     return spans
 
 
