@@ -4,8 +4,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from typing import Any
 
 import pytest
+
+from hotstage.breaker.record import BreakerRecord, BreakerState, Transition
+from hotstage.detect.finding import Evidence, Severity
+from hotstage.frame.entity import Entity, EntityKind
+from hotstage.store.outbox import Event
+from hotstage.windows.window import AnomalyWindow, Candidate, Cause
 
 
 class FakeClock:
@@ -47,3 +55,49 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def needs_root() -> None:
     pytest.fail("kernel tests load real BPF: run `sudo make test`, or `make check` for what needs no root")
+
+
+class Factory:
+    """Windows, transitions and events with sensible contents; a test names only what it is about."""
+
+    @staticmethod
+    def window(id: str = "w-1", **changed: Any) -> AnomalyWindow:
+        entity = Entity(EntityKind.stage, stage="vision_encode", modality="image")
+        cause = Cause(
+            "stage_latency", "vision_encode is slow", 0.9, (Candidate("stage_latency", 0.9, "10 x", entity),)
+        )
+        window = AnomalyWindow(
+            id, "stage_latency", Severity.warning, entity, opened_ns=5_000, updated_ns=6_000, peak_ns=6_000,
+            closed_ns=None, score=3.5, cause=cause,
+            evidence=(Evidence("oldest_age_seconds", 4.2, 1.0, "s", 4_000, "20 requests"),), findings=1,
+        )  # fmt: skip
+        return replace(window, **changed)
+
+    @staticmethod
+    def transition(name: str = "stage:vision_encode:image", **changed: Any) -> Transition:
+        scope = Entity(EntityKind.stage, stage="vision_encode", modality="image")
+        return replace(
+            Transition(name, scope, BreakerState.closed, BreakerState.open, 7_000, "window w-1", "w-1"),
+            **changed,
+        )
+
+    @classmethod
+    def breaker(cls, name: str = "stage:vision_encode:image", **changed: Any) -> BreakerRecord:
+        moved = cls.transition(name)
+        return replace(
+            BreakerRecord(
+                name, moved.scope, enforced=False, state=BreakerState.open, since_ns=7_000, updated_ns=7_000,
+                reason="window w-1", window_id="w-1", transitions=(moved,),
+            ),
+            **changed,
+        )  # fmt: skip
+
+    @staticmethod
+    def event(id: str = "e-1", **changed: Any) -> Event:
+        event = Event(id, "io.hotstage.breaker.opened.v1", "stage:vision_encode:image", 1, b'{"data":{}}')
+        return replace(event, **changed)
+
+
+@pytest.fixture
+def make() -> Factory:
+    return Factory()

@@ -206,6 +206,12 @@ class PageConfig(Section, frozen=True, kw_only=True):
     stale_after_seconds: Annotated[
         PositiveFloat, Meta(description="readers call the page stale after this long")
     ] = 5.0
+    stale_sheds: Annotated[
+        bool, Meta(description="what an enforced breaker's callers do while it is stale; false admits")
+    ] = False
+    half_open_admit_ratio: Annotated[
+        Ratio, Meta(description="share of requests that callers let through a half-open breaker")
+    ] = 0.1
 
 
 class Destination(Section, frozen=True, kw_only=True):

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQLite, opened one way: WAL, strict tables, forward-only migrations, every refusal a `StoreError`.
+
+The only importer of sqlite3. It knows no table: those are in the migrations and in the modules beside it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeAlias
+
+from hotstage.errors import StoreError
+
+Value: TypeAlias = int | float | str | bytes | None
+Row: TypeAlias = tuple[Value, ...]
+
+BUSY_TIMEOUT_MS = 5000
+
+
+class Database:
+    """One database file: a writing connection and a reading one, both usable from any thread.
+
+    A reader never waits for the writer (WAL), so that a slow disk does not stall the API. `migrations` names
+    the package whose `NNNN_*.sql` files are applied in order; `user_version` remembers the last one.
+    """
+
+    def __init__(self, path: Path, migrations: str) -> None:
+        self.path = path
+        self._write_lock = threading.Lock()
+        self._read_lock = threading.Lock()
+        with _refusals(path, "open"):
+            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            self._writer = _connect(path)
+            try:
+                self._prepare(migrations)
+                self._reader = _connect(path)
+                self._reader.execute("PRAGMA query_only = ON")
+            except BaseException:
+                self._writer.close()
+                raise
+            path.chmod(0o640)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Cursor]:
+        """All or nothing, on disk (synchronous FULL) when the block ends.
+
+        Raises StoreError; nothing is kept then.
+        """
+        with self._write_lock, _refusals(self.path, "write to"):
+            cursor = self._writer.cursor()
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                yield cursor
+                cursor.execute("COMMIT")
+            except BaseException:
+                # A full disk may have rolled back already; then there is nothing left to undo.
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                raise
+
+    def read(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """All rows of one query, seeing everything committed before it."""
+        with self._read_lock, _refusals(self.path, "read"):
+            return self._reader.execute(sql, parameters).fetchall()
+
+    def maintain(self, sql: str) -> list[Row]:
+        """A pragma that may not run inside a transaction (checkpoint, limits)."""
+        with self._write_lock, _refusals(self.path, "maintain"):
+            return self._writer.execute(sql).fetchall()
+
+    def give_back_pages(self, most: int) -> None:
+        """Shrink the file by up to `most` free pages."""
+        with self._write_lock, _refusals(self.path, "shrink"):
+            # As a script: `execute` would take one step, and one step of this pragma frees one page.
+            self._writer.executescript(f"PRAGMA incremental_vacuum({most})")
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def size_bytes(self) -> int:
+        """Bytes of live pages: what retention compares with its limit (the file itself shrinks after it)."""
+        ((pages,),) = self.read("PRAGMA page_count")
+        ((free,),) = self.read("PRAGMA freelist_count")
+        ((page_bytes,),) = self.read("PRAGMA page_size")
+        assert isinstance(pages, int) and isinstance(free, int) and isinstance(page_bytes, int)
+        return (pages - free) * page_bytes
+
+    def close(self) -> None:
+        with self._read_lock:
+            self._reader.close()
+        with self._write_lock:
+            self._writer.close()
+
+    def _prepare(self, migrations: str) -> None:
+        (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            # Only possible before the first table exists.
+            self._writer.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        self._writer.execute("PRAGMA journal_mode = WAL")
+        scripts = _scripts(migrations)
+        if version > len(scripts):
+            raise StoreError(
+                f"{self.path} was written by a newer hotstage (schema {version}, known {len(scripts)})",
+                remedy="install that version again, or move the file away to start empty",
+            )
+        for number, script in enumerate(scripts[version:], start=version + 1):
+            # One transaction a migration: a crash leaves the schema before it or after it.
+            self._writer.executescript(
+                f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
+            )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False
+    )
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def _scripts(migrations: str) -> list[str]:
+    found = sorted(
+        (entry.name, entry) for entry in files(migrations).iterdir() if entry.name.endswith(".sql")
+    )
+    return [entry.read_text() for _, entry in found]
+
+
+@contextmanager
+def _refusals(path: Path, act: str) -> Iterator[None]:
+    """sqlite3's and the file system's errors as a StoreError that says what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot {act} {path}: {error}", remedy=_remedy(error, path)) from error
+    except OSError as error:
+        raise StoreError(f"cannot {act} {path}: {error.strerror}", remedy=f"check {path.parent}") from error
+
+
+def _remedy(error: sqlite3.Error, path: Path) -> str:
+    match getattr(error, "sqlite_errorcode", None):
+        case sqlite3.SQLITE_FULL:
+            return f"free space on the file system of {path.parent}; changes are kept and tried again"
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return "another process writes to this file; only one hotstage may use a state directory"
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return f"move {path} away to start empty; `sqlite3 {path} .recover` may save its rows"
+        case _:
+            return f"check that {path.parent} is writable for this user"
