@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the probes hand to the rest of the line: arrays read at one moment, with their clock and losses.
 
-Values only, never behaviour that reads a map. Times are CLOCK_MONOTONIC in ns; dtypes are in `maps/layout.py`.
+Values only, never behaviour that reads a map. Times: CLOCK_MONOTONIC in ns; dtypes: `maps/layout.py`.
 """
 
 from __future__ import annotations

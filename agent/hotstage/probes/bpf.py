@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place that makes the bpf(2) and perf_event_open(2) system calls; structures as in <linux/bpf.h>.
+
+It knows no map and no program by name. Every failure is an OSError with the kernel's errno.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+from dataclasses import dataclass
+
+_SYSCALLS = {"x86_64": (321, 298), "aarch64": (280, 241)}
+_BPF, _PERF_EVENT_OPEN = _SYSCALLS.get(platform.machine(), (-1, -1))
+
+MAP_LOOKUP = 1
+MAP_UPDATE = 2
+MAP_DELETE = 3
+OBJECT_INFO = 15
+MAP_LOOKUP_BATCH = 24
+MAP_UPDATE_BATCH = 26
+MAP_DELETE_BATCH = 27
+LINK_CREATE = 28
+
+ATTACH_PERF_EVENT = 41
+ATTACH_UPROBE_MULTI = 48
+ATTACH_UPROBE_SESSION = 57
+
+_ATTRIBUTE_BYTES = 128
+_PERF_CLOSE_ON_EXEC = 8
+_PERF_IOC_ENABLE = 0x2400
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+@dataclass(frozen=True, slots=True)
+class MapInfo:
+    """What the kernel says about a map."""
+
+    map_type: int
+    key_bytes: int
+    value_bytes: int
+    max_entries: int
+    flags: int
+    name: str
+
+
+def bpf(command: int, attributes: ctypes.Array[ctypes.c_char] | bytes) -> int:
+    """One bpf(2) call. A ctypes buffer is written back by the kernel, bytes are copied. Raises OSError."""
+    if isinstance(attributes, bytes):
+        attributes = ctypes.create_string_buffer(attributes, max(_ATTRIBUTE_BYTES, len(attributes)))
+    result = _libc.syscall(
+        ctypes.c_long(_BPF),
+        ctypes.c_long(command),
+        ctypes.byref(attributes),
+        ctypes.c_ulong(len(attributes)),
+    )
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(result)
+
+
+def map_info(fd: int) -> MapInfo:
+    """Type, sizes and name of the map behind `fd`."""
+    info = ctypes.create_string_buffer(256)
+    bpf(OBJECT_INFO, struct.pack("<IIQ", fd, len(info), ctypes.addressof(info)))
+    map_type, _map_id, key_bytes, value_bytes, max_entries, flags = struct.unpack_from("<6I", info)
+    name = info.raw[24:40].split(b"\0", 1)[0].decode()
+    return MapInfo(map_type, key_bytes, value_bytes, max_entries, flags, name)
+
+
+def lookup(fd: int, key: bytes, value_bytes: int) -> bytes | None:
+    """The value of one key, None when there is none."""
+    value = ctypes.create_string_buffer(value_bytes)
+    held = ctypes.create_string_buffer(key, len(key))
+    try:
+        bpf(MAP_LOOKUP, struct.pack("<I4xQQQ", fd, ctypes.addressof(held), ctypes.addressof(value), 0))
+    except FileNotFoundError:
+        return None
+    return value.raw
+
+
+def update(fd: int, key: bytes | None, value: bytes) -> None:
+    """Set the value of one key; without a key, push onto a queue."""
+    held_key = ctypes.create_string_buffer(key, len(key)) if key is not None else None
+    held_value = ctypes.create_string_buffer(value, len(value))
+    address = ctypes.addressof(held_key) if held_key is not None else 0
+    bpf(MAP_UPDATE, struct.pack("<I4xQQQ", fd, address, ctypes.addressof(held_value), 0))
+
+
+def delete(fd: int, key: bytes) -> bool:
+    """Remove one key; False when it was not there."""
+    held = ctypes.create_string_buffer(key, len(key))
+    try:
+        bpf(MAP_DELETE, struct.pack("<I4xQ", fd, ctypes.addressof(held)))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def link_multi(
+    program_fd: int, attach_type: int, path: str, offsets: list[int], cookies: list[int], *, on_return: bool
+) -> int:
+    """One link of a program at many file offsets of `path`, for all processes; the descriptor. Raises OSError."""
+    count = len(offsets)
+    held_path = ctypes.create_string_buffer(os.fsencode(path))
+    held_offsets = (ctypes.c_uint64 * count)(*offsets)
+    held_cookies = (ctypes.c_uint64 * count)(*cookies)
+    return bpf(
+        LINK_CREATE,
+        struct.pack(
+            "<IIIIQQQQIII4x",
+            program_fd,
+            0,
+            attach_type,
+            0,
+            ctypes.addressof(held_path),
+            ctypes.addressof(held_offsets),
+            0,
+            ctypes.addressof(held_cookies),
+            count,
+            1 if on_return else 0,
+            0,
+        ),
+    )
+
+
+def link_perf_event(program_fd: int, path: str, offset: int, cookie: int, *, on_return: bool) -> int:
+    """A link of a program at one file offset through a perf uprobe event; the descriptor. Raises OSError."""
+    event_fd = _open_uprobe_event(path, offset, on_return=on_return)
+    try:
+        attributes = struct.pack("<IIIIQ", program_fd, event_fd, ATTACH_PERF_EVENT, 0, cookie)
+        link_fd = bpf(LINK_CREATE, attributes)
+        if _libc.ioctl(event_fd, ctypes.c_ulong(_PERF_IOC_ENABLE), 0) < 0:
+            code = ctypes.get_errno()
+            os.close(link_fd)
+            raise OSError(code, os.strerror(code))
+        return link_fd
+    finally:
+        os.close(event_fd)
+
+
+def _open_uprobe_event(path: str, offset: int, *, on_return: bool) -> int:
+    with open("/sys/bus/event_source/devices/uprobe/type", encoding="ascii") as file:  # noqa: PTH123
+        event_type = int(file.read())
+    held_path = ctypes.create_string_buffer(os.fsencode(path))
+    # perf_event_attr: type, size, config (bit 0 = on return), period, ..., config1 = path, config2 = offset
+    attributes = ctypes.create_string_buffer(
+        struct.pack(
+            "<IIQQQQQIIQQ40x",
+            event_type,
+            112,
+            1 if on_return else 0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            ctypes.addressof(held_path),
+            offset,
+        )
+    )
+    fd = _libc.syscall(
+        ctypes.c_long(_PERF_EVENT_OPEN),
+        ctypes.byref(attributes),
+        ctypes.c_long(-1),
+        ctypes.c_long(0),
+        ctypes.c_long(-1),
+        ctypes.c_ulong(_PERF_CLOSE_ON_EXEC),
+    )
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(fd)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attaching programs to an opened library and letting go again, for every rung and both compilers.
+
+A library is attached through /proc/self/fd/N, so nobody can swap it in between. It chooses no symbol and no offset.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from hotstage.errors import AttachError
+from hotstage.probes import bpf
+from hotstage.probes.loader.base import (
+    Attachment,
+    AttachPoint,
+    Link,
+    LoadedPrograms,
+    OpenLibrary,
+    PointKind,
+    RefusedPoint,
+    Rung,
+)
+from hotstage.probes.loader.programs import PROGRAMS, Side
+
+_DETACH_THREADS = 32
+_PER_POINT_ERRORS = frozenset({errno.EINVAL, errno.ENOEXEC, errno.EOPNOTSUPP})
+
+
+def attach(loaded: LoadedPrograms, target: OpenLibrary, points: Sequence[AttachPoint]) -> Attachment:
+    """Attach the points of one library: one link for each kind and side (rung P: for each point and side).
+
+    A point that the kernel refuses is found by halving and listed; the others hold. Raises AttachError when nothing of
+    the library can be attached; then nothing is.
+    """
+    began = time.perf_counter()
+    path = f"/proc/self/fd/{target.fd}"
+    links: list[Link] = []
+    refused: list[RefusedPoint] = []
+    try:
+        for kind in PointKind:
+            wanted = [point for point in points if point.kind is kind]
+            if not wanted:
+                continue
+            link, rejected = _attach_kind(loaded, path, kind, wanted)
+            links += [link] if link is not None else []
+            refused += rejected
+    except OSError as error:
+        detach(links)
+        raise AttachError(
+            f"cannot attach to {target.path}: {error.strerror}",
+            path=target.path,
+            remedy=_remedy(error, loaded.rung),
+        ) from error
+    return Attachment(tuple(links), tuple(refused), time.perf_counter() - began)
+
+
+def detach(links: Iterable[Link]) -> float:
+    """Close links, all at once (the kernel waits for each): the seconds that it took. Closing twice does nothing."""
+    began = time.perf_counter()
+    todo = [link for link in links if link.fds]
+    if todo:
+        with ThreadPoolExecutor(min(_DETACH_THREADS, len(todo)), "detach") as pool:
+            list(pool.map(_close, todo))
+    return time.perf_counter() - began
+
+
+def _close(link: Link) -> None:
+    # The entry side was attached last and goes first: calls in flight still find their return probe.
+    while link.fds:
+        os.close(link.fds.pop())
+
+
+def _attach_kind(
+    loaded: LoadedPrograms, path: str, kind: PointKind, points: list[AttachPoint]
+) -> tuple[Link | None, list[RefusedPoint]]:
+    refused: list[RefusedPoint] = []
+    try:
+        return _attach_all(loaded, path, kind, points), refused
+    except OSError as error:
+        if error.errno not in _PER_POINT_ERRORS:
+            raise
+    good = _acceptable(loaded, path, kind, points, refused)
+    return (_attach_all(loaded, path, kind, good) if good else None), refused
+
+
+def _acceptable(
+    loaded: LoadedPrograms,
+    path: str,
+    kind: PointKind,
+    points: list[AttachPoint],
+    refused: list[RefusedPoint],
+) -> list[AttachPoint]:
+    """The points that the kernel takes, found by halving; the rest goes to `refused`."""
+    try:
+        _close(_attach_all(loaded, path, kind, points))
+        return points
+    except OSError as error:
+        if error.errno not in _PER_POINT_ERRORS:
+            raise
+        if len(points) == 1:
+            refused.append(RefusedPoint(points[0], error.strerror or str(error)))
+            return []
+    middle = len(points) // 2
+    return [
+        *_acceptable(loaded, path, kind, points[:middle], refused),
+        *_acceptable(loaded, path, kind, points[middle:], refused),
+    ]
+
+
+def _attach_all(loaded: LoadedPrograms, path: str, kind: PointKind, points: list[AttachPoint]) -> Link:
+    link = Link([], kind, tuple(points))
+    try:
+        for side in PROGRAMS[loaded.rung][kind]:
+            link.fds += _attach_side(loaded, path, side, points)
+    except OSError:
+        _close(link)
+        raise
+    return link
+
+
+def _attach_side(loaded: LoadedPrograms, path: str, side: Side, points: list[AttachPoint]) -> list[int]:
+    program = loaded.programs[side.program]
+    if loaded.rung is not Rung.PERF:
+        attach_type = bpf.ATTACH_UPROBE_SESSION if side.is_session else bpf.ATTACH_UPROBE_MULTI
+        offsets, cookies = [point.offset for point in points], [point.cookie for point in points]
+        return [bpf.link_multi(program, attach_type, path, offsets, cookies, on_return=side.on_return)]
+    fds: list[int] = []
+    try:
+        for point in points:
+            fds.append(
+                bpf.link_perf_event(program, path, point.offset, point.cookie, on_return=side.on_return)
+            )
+    except OSError:
+        for fd in fds:
+            os.close(fd)
+        raise
+    return fds
+
+
+def _remedy(error: OSError, rung: Rung) -> str | None:
+    if error.errno not in (errno.EPERM, errno.EACCES):
+        return None
+    if rung is Rung.PERF:
+        return "perf-event uprobe links need CAP_SYS_ADMIN"
+    return "run as root, or with CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which program of bpf/ serves which point on which rung, and as what it must be loaded. A table, nothing more.
+
+The attach type set before load fixes the kind of link: a program loaded for one takes no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotstage.probes.bpf import ATTACH_UPROBE_MULTI, ATTACH_UPROBE_SESSION
+from hotstage.probes.loader.base import PointKind, Rung
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A program at a function's entry, at its return, or (session) at both."""
+
+    program: str
+    on_return: bool = False
+    is_session: bool = False
+
+
+_TIMED_SESSION = (Side("timed_session", is_session=True),)
+# Returns first: a call that begins between both links then has no frame that nothing would ever take off.
+_TIMED_PAIR = (Side("timed_exit", on_return=True), Side("timed_enter"))
+
+_ENTRY_ONLY: dict[PointKind, tuple[Side, ...]] = {
+    PointKind.LAUNCH: (Side("launch"),),
+    PointKind.STAGE_BEGIN: (Side("mark_stage_begin"),),
+    PointKind.STAGE_END: (Side("mark_stage_end"),),
+    PointKind.SPAN_BEGIN: (Side("mark_span_begin"),),
+    PointKind.SPAN_END: (Side("mark_span_end"),),
+    PointKind.REQUEST_BEGIN: (Side("mark_request_begin"),),
+    PointKind.REQUEST_END: (Side("mark_request_end"),),
+    PointKind.TOKENS: (Side("mark_tokens"),),
+}
+
+PROGRAMS: dict[Rung, dict[PointKind, tuple[Side, ...]]] = {
+    Rung.SESSION: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_SESSION},
+    Rung.MULTI: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_PAIR},
+    Rung.PERF: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_PAIR},
+}
+
+MAPS = (
+    "settings",
+    "call_specs",
+    "threads",
+    "call_stats",
+    "call_histograms",
+    "free_histograms",
+    "contexts",
+    "device_uuids",
+    "pipeline_state",
+    "events",
+    "urgent",
+    "losses",
+)
+
+
+def attach_types(rung: Rung) -> dict[str, int]:
+    """Program name → expected attach type on this rung (0 = for perf-event links); others are not loaded."""
+    if rung is Rung.PERF:
+        return {side.program: 0 for sides in PROGRAMS[rung].values() for side in sides}
+    return {
+        side.program: ATTACH_UPROBE_SESSION if side.is_session else ATTACH_UPROBE_MULTI
+        for sides in PROGRAMS[rung].values()
+        for side in sides
+    }

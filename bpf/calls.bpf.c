@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * Which calls does each process make, how often, how long, in which stage, and in which call does each thread sit now?
+ *
+ * Key: (tgid, call, stage, modality, device). The attach cookie is the call's id in the catalogue; call_specs says
+ * where its size and stream are. Launches are probed on entry only: one trap, two hash look-ups. All other calls are
+ * timed, in three shapes from one pair of workers: `timed_session` (both sides, kernel >= 6.13), `timed_enter` and
+ * `timed_exit` as uprobe.multi (>= 6.6) or perf-event links (>= 5.15). This is the model file: read it first.
+ *
+ * A call in flight is kept in its thread's state with its stack pointer. A call that is entered while the stack has
+ * already been unwound past another one proves that the other will never return (longjmp, exception, exit): it is
+ * popped and counted as abandoned, so that counts stay exact and nothing can look stuck that is not.
+ */
+#include "include/backend.h"
+#include "include/abi.h"
+#include "include/maps.h"
+#include "include/arguments.h"
+#include "include/histogram.h"
+
+#define CALL_OUT_OF_MEMORY 2 /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
+#define LAUNCH_CONFIG_STREAM 32 /* offsetof(CUlaunchConfig, hStream), cuda.h */
+
+static __always_inline struct call_key key_of(const struct thread_state *thread, __u32 tgid, __u64 cookie)
+{
+	struct call_key key = {
+		.tgid = tgid,
+		.call = (__u16)cookie,
+		.stage = HOTSTAGE_NO_STAGE,
+		.modality = HOTSTAGE_MODALITIES - 1,
+		.device = HOTSTAGE_NO_DEVICE,
+		.layer = (__u8)(cookie >> 16),
+	};
+
+	if (thread) {
+		key.stage = thread->stage;
+		key.modality = thread->modality;
+		key.device = thread->device;
+	}
+	return key;
+}
+
+/* The sums of a key, made at its first call. NULL when call_stats is full: the call is lost, and counted as that. */
+static __always_inline struct call_stat *stat_of(struct call_key *key, __u32 is_timed)
+{
+	struct call_stat *stat = bpf_map_lookup_elem(&call_stats, key);
+	struct call_stat fresh = {};
+
+	if (stat)
+		return stat;
+	if (is_timed && bpf_map_pop_elem(&free_histograms, &fresh.histogram_slot)) {
+		fresh.histogram_slot = 0;
+		count_loss(LOST_HISTOGRAMS);
+	}
+	/* Another CPU may have been first: then its entry holds, and our histogram goes back. */
+	if (bpf_map_update_elem(&call_stats, key, &fresh, BPF_NOEXIST) && fresh.histogram_slot)
+		bpf_map_push_elem(&free_histograms, &fresh.histogram_slot, BPF_ANY);
+	stat = bpf_map_lookup_elem(&call_stats, key);
+	if (!stat)
+		count_loss(LOST_CALL_KEYS);
+	return stat;
+}
+
+/* The CUstream of a launch or call, 0 when it has none or cannot be read. */
+static __always_inline __u64 stream_of(struct pt_regs *ctx, __u32 position)
+{
+	__u64 stream = 0, address;
+
+	if (position <= HOTSTAGE_REGISTER_ARGUMENTS)
+		return register_argument(ctx, position);
+	if (position == HOTSTAGE_STREAM_IN_LAUNCH_CONFIG)
+		address = PT_REGS_PARM1(ctx) + LAUNCH_CONFIG_STREAM;
+	else
+		address = stack_argument_address(ctx, position);
+	if (bpf_probe_read_user(&stream, sizeof(stream), (void *)address))
+		count_loss(UNREADABLE_ARGUMENTS);
+	return stream;
+}
+
+static __always_inline void count_launch(struct pt_regs *ctx)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(ctx);
+	__u32 tgid = pid_tgid >> 32, call = (__u16)cookie;
+	struct thread_state *thread = current_thread(tgid, (__u32)pid_tgid);
+	struct call_key key = key_of(thread, tgid, cookie);
+	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
+	struct call_stat *stat;
+
+	if (thread) {
+		thread->launch_total++;
+		if (key.stage == HOTSTAGE_NO_STAGE)
+			thread->unattributed_total++;
+		if (spec && spec->stream_argument)
+			thread->stream = stream_of(ctx, spec->stream_argument);
+	}
+	stat = stat_of(&key, 0);
+	if (stat)
+		__sync_fetch_and_add(&stat->count, 1);
+}
+
+/* The innermost call has left. What was around it is in flight again. */
+static __always_inline void pop_call(struct thread_state *thread)
+{
+	struct call_frame *outer;
+	__u32 depth = thread->depth - 1;
+
+	thread->depth = depth;
+	if (!depth) {
+		thread->call = 0;
+		return;
+	}
+	outer = &thread->frames[(depth - 1) & (HOTSTAGE_OUTER_FRAMES - 1)];
+	thread->since_ns = outer->since_ns;
+	thread->stack_pointer = outer->stack_pointer;
+	thread->argument = outer->argument;
+	thread->ordinal = outer->ordinal;
+	thread->call = outer->call;
+}
+
+/* Take calls off that can no longer return, because the stack is unwound to `stack_pointer` or beyond. */
+static __always_inline void abandon_calls(struct thread_state *thread, __u32 tgid, __u64 stack_pointer)
+{
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i <= HOTSTAGE_OUTER_FRAMES; i++) {
+		struct call_key key;
+		struct call_stat *stat;
+
+		if (!thread->depth || thread->stack_pointer > stack_pointer)
+			return;
+		key = key_of(thread, tgid, thread->call);
+		stat = stat_of(&key, 1);
+		if (stat) {
+			__sync_fetch_and_add(&stat->count, 1);
+			__sync_fetch_and_add(&stat->abandoned, 1);
+		}
+		count_loss(STALE_FRAMES);
+		pop_call(thread);
+	}
+}
+
+/* Keep the call in flight aside, because another one begins inside it. Returns 0 when there is no room. */
+static __always_inline __u32 push_outer(struct thread_state *thread)
+{
+	__u32 depth = thread->depth;
+	struct call_frame *outer;
+
+	if (!depth)
+		return 1;
+	if (depth > HOTSTAGE_OUTER_FRAMES) {
+		count_loss(LOST_FRAMES);
+		return 0;
+	}
+	outer = &thread->frames[(depth - 1) & (HOTSTAGE_OUTER_FRAMES - 1)];
+	outer->since_ns = thread->since_ns;
+	outer->stack_pointer = thread->stack_pointer;
+	outer->argument = thread->argument;
+	outer->ordinal = thread->ordinal;
+	outer->call = thread->call;
+	return 1;
+}
+
+static __always_inline __u64 argument_of(struct pt_regs *ctx, const struct call_spec *spec)
+{
+	__u64 bytes;
+
+	if (spec->effect)
+		return PT_REGS_PARM1(ctx);
+	if (!spec->bytes_argument)
+		return 0;
+	bytes = register_argument(ctx, spec->bytes_argument) << (spec->bytes_shift & 3);
+	if (spec->factor_argument)
+		bytes *= register_argument(ctx, spec->factor_argument);
+	return bytes;
+}
+
+static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), stack_pointer = PT_REGS_SP(ctx);
+	__u32 tgid = pid_tgid >> 32, call = (__u16)cookie;
+	struct thread_state *thread = current_thread(tgid, (__u32)pid_tgid);
+	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
+
+	if (!thread || !spec)
+		return;
+	if (thread->depth) {
+		abandon_calls(thread, tgid, stack_pointer);
+		if (!push_outer(thread))
+			return;
+	}
+	thread->argument = argument_of(ctx, spec);
+	if (spec->stream_argument)
+		thread->stream = stream_of(ctx, spec->stream_argument);
+	if (spec->device_argument)
+		thread->ordinal = register_argument(ctx, spec->device_argument);
+	thread->stack_pointer = stack_pointer;
+	thread->since_ns = now;
+	thread->depth++;
+	thread->call = call; /* last: whoever sees the call sees its time */
+}
+
+/* A call that succeeded says which device a context or an ordinal is. */
+static __always_inline void apply_effect(struct thread_state *thread, __u32 tgid, __u32 effect)
+{
+	struct context_key context = {.context = thread->argument, .tgid = tgid};
+	struct device_key device = {.tgid = tgid, .ordinal = thread->ordinal};
+	struct device_uuid uuid;
+	__u32 ordinal = thread->ordinal, *known;
+
+	switch (effect) {
+	case EFFECT_CONTEXT_NEW:
+		if (bpf_probe_read_user(&context.context, sizeof(context.context), (void *)thread->argument))
+			count_loss(UNREADABLE_ARGUMENTS);
+		else if (bpf_map_update_elem(&contexts, &context, &ordinal, BPF_ANY))
+			count_loss(LOST_CONTEXTS);
+		break;
+	case EFFECT_CONTEXT_PUSH:
+		thread->pushed_device = thread->device;
+		known = bpf_map_lookup_elem(&contexts, &context);
+		thread->device = known ? *known : HOTSTAGE_NO_DEVICE;
+		break;
+	case EFFECT_CONTEXT_CURRENT:
+		known = bpf_map_lookup_elem(&contexts, &context);
+		thread->device = known ? *known : HOTSTAGE_NO_DEVICE;
+		break;
+	case EFFECT_CONTEXT_POP:
+		thread->device = thread->pushed_device;
+		break;
+	case EFFECT_DEVICE_UUID:
+		if (bpf_probe_read_user(&uuid, sizeof(uuid), (void *)thread->argument))
+			count_loss(UNREADABLE_ARGUMENTS);
+		else if (bpf_map_update_elem(&device_uuids, &device, &uuid, BPF_ANY))
+			count_loss(LOST_CONTEXTS);
+		break;
+	}
+}
+
+/* Slow and failed calls are rare things, told one by one, at most one in event_gap_ns by each thread. */
+static __always_inline void tell_call(struct thread_state *thread, const struct call_key *key, __u32 tid, __u64 now,
+				      __u64 duration, __u64 bytes, __s32 result)
+{
+	__u32 zero = 0;
+	struct hotstage_settings *limits = bpf_map_lookup_elem(&settings, &zero);
+	struct call_event *event;
+
+	if (!limits || (!result && (!limits->slow_call_ns || duration < limits->slow_call_ns)))
+		return;
+	if (now - thread->event_ns < limits->event_gap_ns)
+		return;
+	thread->event_ns = now;
+	event = bpf_ringbuf_reserve(&events, sizeof(struct call_event), 0);
+	if (!event) {
+		count_loss(LOST_EVENTS_RING);
+		return;
+	}
+	event->kind = result ? EVENT_CALL_ERROR : EVENT_CALL_SLOW;
+	event->tgid = key->tgid;
+	event->tid = tid;
+	event->result = result;
+	event->ended_ns = now;
+	event->duration_ns = duration;
+	event->bytes = bytes;
+	event->stream = thread->stream;
+	event->request_hash = thread->request_hash;
+	event->call = key->call;
+	event->stage = key->stage;
+	event->modality = key->modality;
+	event->device = key->device;
+	event->pad[0] = event->pad[1] = event->pad[2] = 0;
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void add_duration(struct call_stat *stat, __u64 duration)
+{
+	__u32 row = stat->histogram_slot, slot;
+	struct call_histogram *histogram;
+
+	__sync_fetch_and_add(&stat->total_ns, duration);
+	if (!row)
+		return;
+	histogram = bpf_map_lookup_elem(&call_histograms, &row);
+	slot = histogram_slot_of(duration);
+	if (histogram && slot < HOTSTAGE_HISTOGRAM_SLOTS)
+		__sync_fetch_and_add(&histogram->counts[slot], 1);
+}
+
+/*
+ * A call has returned. `since_ns` is its start where the link keeps it for us (session), else 0: then the thread's
+ * state must have it, or the call began before the attach and belongs to no epoch.
+ */
+static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns(), bytes = 0;
+	__u64 stack_pointer = PT_REGS_SP(ctx) - HOTSTAGE_RETURN_SHIFT;
+	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, call = (__u16)cookie, is_ours = 0;
+	__s32 result = (__s32)PT_REGS_RC(ctx);
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
+	struct call_key key = key_of(thread, tgid, cookie);
+	struct call_stat *stat;
+
+	if (!spec)
+		return;
+	if (thread && thread->depth) {
+		if (thread->stack_pointer < stack_pointer)
+			abandon_calls(thread, tgid, stack_pointer - 1);
+		is_ours = thread->depth && thread->stack_pointer == stack_pointer && thread->call == call;
+	}
+	if (is_ours) {
+		since_ns = thread->since_ns;
+		if (!spec->effect)
+			bytes = thread->argument;
+	}
+	if (!since_ns) {
+		count_loss(UNMATCHED_RETURNS);
+		return;
+	}
+
+	stat = stat_of(&key, 1);
+	if (stat) {
+		__sync_fetch_and_add(&stat->count, 1);
+		add_duration(stat, now - since_ns);
+		if (result) {
+			__sync_fetch_and_add(&stat->errors, 1);
+			if (result == CALL_OUT_OF_MEMORY)
+				__sync_fetch_and_add(&stat->errors_oom, 1);
+		} else if (bytes) {
+			__sync_fetch_and_add(&stat->bytes, bytes);
+		}
+	}
+	if (!is_ours)
+		return;
+	if (result)
+		thread->error_total++;
+	else if (spec->effect)
+		apply_effect(thread, tgid, spec->effect);
+	else
+		thread->bytes_total += bytes;
+	tell_call(thread, &key, tid, now, now - since_ns, bytes, result);
+	pop_call(thread);
+}
+
+SEC("uprobe")
+int launch(struct pt_regs *ctx)
+{
+	count_launch(ctx);
+	return 0;
+}
+
+SEC("uprobe")
+int timed_enter(struct pt_regs *ctx)
+{
+	enter_call(ctx, bpf_get_attach_cookie(ctx), bpf_ktime_get_ns());
+	return 0;
+}
+
+SEC("uprobe")
+int timed_exit(struct pt_regs *ctx)
+{
+	leave_call(ctx, bpf_get_attach_cookie(ctx), 0);
+	return 0;
+}
+
+#ifndef HOTSTAGE_NO_KERNEL_FUNCTIONS
+extern __u64 *bpf_session_cookie(void) __ksym __weak;
+extern _Bool bpf_session_is_return(void) __ksym __weak;
+
+SEC("uprobe")
+int timed_session(struct pt_regs *ctx)
+{
+	__u64 *since_ns = bpf_session_cookie();
+
+	if (bpf_session_is_return()) {
+		leave_call(ctx, bpf_get_attach_cookie(ctx), *since_ns);
+	} else {
+		*since_ns = bpf_ktime_get_ns();
+		enter_call(ctx, bpf_get_attach_cookie(ctx), *since_ns);
+	}
+	return 0;
+}
+#endif

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * Every map, shared by the counting and the marks programs, and what both need from them: the loss counter and the
+ * thread's state. Sizes are defaults; user space sets those that follow the work on the host before load.
+ */
+#ifndef HOTSTAGE_MAPS_H
+#define HOTSTAGE_MAPS_H
+
+#include "abi.h"
+
+/* Written by user space before anything is attached. */
+HOTSTAGE_ARRAY(settings, struct hotstage_settings, 1);
+HOTSTAGE_ARRAY(call_specs, struct call_spec, HOTSTAGE_CALLS_MAX);
+
+/* By thread and by count key; entries go when user space has seen the process end. */
+HOTSTAGE_HASH(threads, __u32, struct thread_state, 16384);
+HOTSTAGE_HASH(call_stats, struct call_key, struct call_stat, 16384);
+HOTSTAGE_MAPPED_ARRAY(call_histograms, struct call_histogram, 2048);
+HOTSTAGE_QUEUE(free_histograms, __u32, 2048);
+
+HOTSTAGE_SPARSE_HASH(contexts, struct context_key, __u32, 4096);
+HOTSTAGE_SPARSE_HASH(device_uuids, struct device_key, struct device_uuid, 4096);
+
+/* Requests in flight, by the name that the seed document gave it. */
+HOTSTAGE_SPARSE_HASH(pipeline_state, struct request_key, struct request_state, 8192);
+HOTSTAGE_ARRAY(request_zero, struct request_state, 1); /* never written: 840 bytes do not fit on the stack */
+
+HOTSTAGE_RING(events, 4194304);
+HOTSTAGE_RING(urgent, 262144);
+HOTSTAGE_MAPPED_ARRAY(losses, __u64, HOTSTAGE_LOSSES);
+
+static __always_inline void count_loss(__u32 loss)
+{
+	__u64 *lost = bpf_map_lookup_elem(&losses, &loss);
+
+	if (lost)
+		__sync_fetch_and_add(lost, 1);
+}
+
+/* The state of the thread we are in. NULL when `threads` is full (counted): the call is then counted without stage. */
+static __always_inline struct thread_state *current_thread(__u32 tgid, __u32 tid)
+{
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	if (thread && thread->tgid == tgid)
+		return thread;
+
+	/* New, or the id of a dead thread come back in another process. */
+	struct thread_state fresh = {
+		.tgid = tgid,
+		.stage = HOTSTAGE_NO_STAGE,
+		.modality = HOTSTAGE_MODALITIES - 1,
+		.device = HOTSTAGE_NO_DEVICE,
+		.pushed_device = HOTSTAGE_NO_DEVICE,
+	};
+
+	bpf_map_update_elem(&threads, &tid, &fresh, BPF_ANY);
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (!thread)
+		count_loss(LOST_THREADS);
+	return thread;
+}
+
+#endif
