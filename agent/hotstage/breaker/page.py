@@ -79,7 +79,7 @@ def entry_of(record: BreakerRecord, config: PageConfig) -> PageEntry:
         PageState.open: 0.0,
         PageState.half_open: config.half_open_admit_ratio,
     }
-    return PageEntry(record.name, state, is_enforced, admitted[state], is_stale, config.stale_sheds)
+    return PageEntry(record.name, state, is_enforced, admit_ratio[state], is_stale, config.stale_sheds)
 
 
 class BreakerPage:
