@@ -105,7 +105,7 @@ def delete(fd: int, key: bytes) -> bool:
 def link_multi(
     program_fd: int, attach_type: int, path: str, offsets: list[int], cookies: list[int], *, on_return: bool
 ) -> int:
-    """One link of a program at many file offsets of `path`, for all processes; the descriptor. Raises OSError."""
+    """One link of a program at many file offsets of `path`, for all processes; its descriptor."""
     count = len(offsets)
     held_path = ctypes.create_string_buffer(os.fsencode(path))
     held_offsets = (ctypes.c_uint64 * count)(*offsets)

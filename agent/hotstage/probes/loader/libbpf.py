@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading the CO-RE objects with the system's libbpf.so.1 through a thin ctypes seam, on the best rung there is.
+"""Loading the CO-RE objects with the system's libbpf.so.1 through a thin ctypes seam, on the best rung.
 
-It makes no link (`links.py`) and reads no map. A rung is chosen by loading and linking for real, never by version.
+It makes no link (`links.py`) and reads no map. A rung is chosen by loading and linking, never by version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from hotstage.probes.loader.base import (
     LoadedPrograms,
     MapSizes,
     OpenLibrary,
-    PointKind,
     Rung,
 )
 from hotstage.probes.loader.programs import MAPS, attach_types
@@ -64,7 +63,7 @@ class LibbpfLoader:
             try:
                 self._object = self._load_on(candidate, sizes)
                 self._loaded = self._describe(candidate)
-                try_links(self._loaded)
+                links.try_links(self._loaded)
                 return self._loaded
             except OSError as error:
                 self.refusals[candidate] = "\n".join([str(error), *self._log])
@@ -159,30 +158,6 @@ class LibbpfLoader:
             self._log.extend(buffer.value.decode(errors="replace").rstrip("\n").splitlines())
             del buffer
         return 0
-
-
-def try_links(loaded: LoadedPrograms) -> None:
-    """Link the timed and the launch programs to a scratch file of our own and let go: the rung works. Raises OSError.
-
-    An anonymous file in memory has an inode like any other, and no process maps it.
-    """
-    fd = os.memfd_create("hotstage-trial", os.MFD_CLOEXEC)
-    try:
-        os.write(fd, b"\x55" + b"\x90" * 63)  # push %rbp; nops
-        target = OpenLibrary(fd, "trial", 0, 0, 64, None, "trial")
-        points = [
-            AttachPoint(1, kind, offset, kind, True, offset)
-            for offset, kind in enumerate((PointKind.TIMED, PointKind.LAUNCH))
-        ]
-        attachment = links.attach(loaded, target, points)
-        links.detach(attachment.links)
-        if attachment.refused:
-            raise OSError(errno.EINVAL, f"the kernel refuses links: {attachment.refused[0].reason}")
-    except links.AttachError as error:
-        cause = error.__cause__
-        raise OSError(cause.errno if isinstance(cause, OSError) else errno.EINVAL, str(error)) from error
-    finally:
-        os.close(fd)
 
 
 def _open_libbpf() -> Any:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attaching programs to an opened library and letting go again, for every rung and both compilers.
 
-A library is attached through /proc/self/fd/N, so nobody can swap it in between. It chooses no symbol and no offset.
+A library is attached through /proc/self/fd/N, so nobody can swap it in between. It chooses no symbol.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _PER_POINT_ERRORS = frozenset({errno.EINVAL, errno.ENOEXEC, errno.EOPNOTSUPP})
 def attach(loaded: LoadedPrograms, target: OpenLibrary, points: Sequence[AttachPoint]) -> Attachment:
     """Attach the points of one library: one link for each kind and side (rung P: for each point and side).
 
-    A point that the kernel refuses is found by halving and listed; the others hold. Raises AttachError when nothing of
-    the library can be attached; then nothing is.
+    A point that the kernel refuses is found by halving and listed; the others hold. Raises AttachError when
+    nothing of the library can be attached; then nothing is.
     """
     began = time.perf_counter()
     path = f"/proc/self/fd/{target.fd}"
@@ -59,13 +59,29 @@ def attach(loaded: LoadedPrograms, target: OpenLibrary, points: Sequence[AttachP
 
 
 def detach(links: Iterable[Link]) -> float:
-    """Close links, all at once (the kernel waits for each): the seconds that it took. Closing twice does nothing."""
+    """Close links, all at once since the kernel waits for each: seconds taken. Closing twice does nothing."""
     began = time.perf_counter()
     todo = [link for link in links if link.fds]
     if todo:
         with ThreadPoolExecutor(min(_DETACH_THREADS, len(todo)), "detach") as pool:
             list(pool.map(_close, todo))
     return time.perf_counter() - began
+
+
+def try_links(loaded: LoadedPrograms) -> None:
+    """Link a timed and a launch point of a scratch file of our own and let go: the rung works, or OSError.
+
+    An anonymous file in memory has an inode like any other, and no process maps it.
+    """
+    fd = os.memfd_create("hotstage-trial", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, b"\x55" + b"\x90" * 63)  # push %rbp; nops
+        path = f"/proc/self/fd/{fd}"
+        for offset, kind in enumerate((PointKind.TIMED, PointKind.LAUNCH)):
+            point = AttachPoint(1, kind, offset, kind, True, offset)
+            _close(_attach_all(loaded, path, kind, [point]))
+    finally:
+        os.close(fd)
 
 
 def _close(link: Link) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which program of bpf/ serves which point on which rung, and as what it must be loaded. A table, nothing more.
+"""Which program of bpf/ serves which point on which rung, and as what it must be loaded: a table.
 
 The attach type set before load fixes the kind of link: a program loaded for one takes no other.
 """

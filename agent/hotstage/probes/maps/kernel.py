@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's maps as the samples of both ticks; what they are called and when an entry goes.
+
+Works on descriptors, so it does not matter which compiler made them. It never looks at /proc: callers say who is dead.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotstage.probes import bpf
+from hotstage.probes.maps import layout
+from hotstage.probes.maps.histograms import HistogramSlots
+from hotstage.probes.maps.reader import HashReader
+from hotstage.probes.maps.ring import RingReader
+from hotstage.probes.samples import CallSample, FastSample, XidEvent
+
+_EVENT_DTYPES = {
+    layout.EventKind.REQUEST_FINISHED: layout.FINISHED_DTYPE,
+    layout.EventKind.CALL_SLOW: layout.CALL_EVENT_DTYPE,
+    layout.EventKind.CALL_ERROR: layout.CALL_EVENT_DTYPE,
+}
+_TID_DTYPE = np.dtype([("tid", "<u4")])
+_ORDINAL_DTYPE = np.dtype([("ordinal", "<u4")])
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Last rows of processes whose entries were removed; copies. `open` calls of theirs will never return."""
+
+    keys: NDArray[np.void]
+    stats: NDArray[np.void]
+    threads: NDArray[np.void]
+    requests: NDArray[np.void]
+
+
+class KernelMaps:
+    """Every map of the counting and marks programs. One thread reads it."""
+
+    def __init__(self, fds: Mapping[str, int]) -> None:
+        self._fds = dict(fds)
+        self._threads = HashReader(fds["threads"], _TID_DTYPE, layout.THREAD_STATE_DTYPE)
+        self._requests = HashReader(
+            fds["pipeline_state"], layout.REQUEST_KEY_DTYPE, layout.REQUEST_STATE_DTYPE
+        )
+        self._calls = HashReader(fds["call_stats"], layout.CALL_KEY_DTYPE, layout.CALL_STAT_DTYPE)
+        self._contexts = HashReader(fds["contexts"], layout.CONTEXT_KEY_DTYPE, _ORDINAL_DTYPE)
+        self._uuids = HashReader(fds["device_uuids"], layout.DEVICE_KEY_DTYPE, layout.DEVICE_UUID_DTYPE)
+        self._histograms = HistogramSlots(fds["call_histograms"], fds["free_histograms"])
+        self._events = RingReader(fds["events"])
+        self._seen = np.empty(0, np.uint64), np.empty(0, np.uint64)
+
+    def prepare(self, call_specs: NDArray[np.void], *, slow_call_ns: int, event_gap_ns: int) -> None:
+        """Write what the programs read: once after load, before anything is attached."""
+        for call_id, row in enumerate(call_specs):
+            bpf.update(self._fds["call_specs"], struct.pack("<I", call_id), row.tobytes())
+        self.set_limits(slow_call_ns=slow_call_ns, event_gap_ns=event_gap_ns)
+        self._histograms.fill_queue()
+
+    def set_limits(self, *, slow_call_ns: int, event_gap_ns: int) -> None:
+        """From when a call is told as slow (0: never), and how seldom one thread may tell."""
+        bpf.update(
+            self._fds["settings"], struct.pack("<I", 0), struct.pack("<QQ", slow_call_ns, event_gap_ns)
+        )
+
+    def read_fast(self, at_ns: int, xids: tuple[XidEvent, ...] = ()) -> FastSample:
+        """State in flight and what ended since the last read; `at_ns` is the time just before."""
+        threads = self.threads()
+        requests = self.requests()
+        events = self._events.drain(_EVENT_DTYPES)
+        finished = events[layout.EventKind.REQUEST_FINISHED]
+        # Read first, drained after: a request that ended in between is in both, never in neither.
+        ended = np.isin(requests["request_hash"], finished["request_hash"]) & np.isin(
+            requests["cgroup_id"], finished["cgroup_id"]
+        )
+        unfilled = requests["started_ns"] == 0
+        came = requests["started_ns"] > at_ns
+        told = [events[layout.EventKind.CALL_SLOW], events[layout.EventKind.CALL_ERROR]]
+        return FastSample(
+            at_ns=at_ns,
+            threads=threads,
+            requests=requests[~(ended | unfilled)],
+            finished=finished,
+            xids=xids,
+            events=np.concatenate(told),
+            losses=self.losses(),
+            unclean=int((ended | unfilled | came).sum()),
+        )
+
+    def read_slow(self, at_ns: int) -> CallSample:
+        """Counts by key, and the histograms of the keys that moved."""
+        keys, stats = (rows.copy() for rows in self._calls.read())
+        moved = self._moved(keys, stats["count"])
+        self._histograms.refresh(stats["histogram_slot"][moved])
+        return CallSample(at_ns, keys, stats, moved, self._histograms.copied)
+
+    def threads(self) -> NDArray[np.void]:
+        """THREAD_DTYPE (T,), a copy."""
+        return _joined(*self._threads.read(), layout.THREAD_DTYPE)
+
+    def requests(self) -> NDArray[np.void]:
+        """REQUEST_DTYPE (R,), a copy; rows with `started_ns` 0 are still being filled in."""
+        return _joined(*self._requests.read(), layout.REQUEST_DTYPE)
+
+    def losses(self) -> dict[str, int]:
+        """Cumulative, by lower-case name; every name is there."""
+        fd = self._fds["losses"]
+        values = {loss: bpf.lookup(fd, struct.pack("<I", loss), 8) for loss in layout.Loss}
+        return {
+            loss.name.lower(): struct.unpack("<Q", value or bytes(8))[0] for loss, value in values.items()
+        }
+
+    def device_uuids(self) -> dict[tuple[int, int], bytes]:
+        """(pid, ordinal) → the 16 bytes that cuDeviceGetUuid_v2 gave."""
+        keys, values = self._uuids.read()
+        return {
+            (int(key["tgid"]), int(key["ordinal"])): value["bytes"].tobytes()
+            for key, value in zip(keys, values, strict=True)
+        }
+
+    def forget_processes(self, pids: Collection[int]) -> Forgotten:
+        """Take out all entries of processes that are gone, recycle their histograms, and return the last rows.
+
+        The caller waits until nothing of theirs can be running any more.
+        """
+        gone = np.fromiter(pids, np.uint32, len(pids))
+        keys, stats = (rows.copy() for rows in self._calls.read())
+        threads, requests = self.threads(), self.requests()
+        is_theirs = np.isin(keys["tgid"], gone)
+        self._calls.delete(keys[is_theirs])
+        self._histograms.refresh(stats["histogram_slot"][is_theirs])
+        self._histograms.recycle(stats["histogram_slot"][is_theirs])
+        threads = threads[np.isin(threads["tgid"], gone)]
+        self._threads.delete(threads["tid"].astype(_TID_DTYPE))
+        requests = requests[np.isin(requests["tgid"], gone)]
+        self._requests.delete(requests[["cgroup_id", "request_hash"]].astype(layout.REQUEST_KEY_DTYPE))
+        for reader in (self._contexts, self._uuids):
+            map_keys = reader.read()[0].copy()
+            reader.delete(map_keys[np.isin(map_keys["tgid"], gone)])
+        return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests)
+
+    def forget_threads(self, tids: Collection[int]) -> NDArray[np.void]:
+        """Take out threads that have ended while their process lives; THREAD_DTYPE rows, the last state."""
+        threads = self.threads()
+        gone = threads[np.isin(threads["tid"], np.fromiter(tids, np.uint32, len(tids)))]
+        self._threads.delete(gone["tid"].astype(_TID_DTYPE))
+        return gone
+
+    def map_bytes(self) -> int:
+        """Memory that the maps hold in the kernel, as it accounts for them."""
+        return sum(_locked_bytes(fd) for fd in self._fds.values())
+
+    def close(self) -> None:
+        """Unmap; the descriptors belong to the loader."""
+        self._events.close()
+        self._histograms.close()
+
+    def _moved(self, keys: NDArray[np.void], counts: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which counts differ from the last read's, bool (N,); a key not seen before has moved."""
+        packed = pack_keys(keys)
+        known, before = self._seen
+        at = np.minimum(np.searchsorted(known, packed), max(len(known) - 1, 0))
+        is_same = np.zeros(len(packed), np.bool_)
+        if len(known):
+            is_same = (known[at] == packed) & (before[at] == counts)
+        order = np.argsort(packed)
+        self._seen = packed[order], counts[order]
+        return ~is_same
+
+
+def pack_keys(keys: NDArray[np.void]) -> NDArray[np.uint64]:
+    """CALL_KEY_DTYPE (N,) → one uint64 each, equal only for equal keys (Linux has pids below 2^22)."""
+    packed = keys["tgid"].astype(np.uint64) << np.uint64(42)
+    for name, shift in (("call", 26), ("stage", 18), ("modality", 10), ("device", 2), ("layer", 0)):
+        packed |= keys[name].astype(np.uint64) << np.uint64(shift)
+    return packed
+
+
+def _joined(
+    keys: NDArray[np.void], values: NDArray[np.void], row_dtype: np.dtype[np.void]
+) -> NDArray[np.void]:
+    """Key and value as one row: the value's bytes stand at the row's end."""
+    rows = np.zeros(len(keys), row_dtype)
+    as_bytes = rows.view(np.uint8).reshape(len(rows), row_dtype.itemsize)
+    width = values.dtype.itemsize
+    as_bytes[:, : keys.dtype.itemsize] = keys.view(np.uint8).reshape(len(keys), -1)
+    as_bytes[:, row_dtype.itemsize - width :] = values.view(np.uint8).reshape(len(values), -1)
+    return rows
+
+
+def _locked_bytes(fd: int) -> int:
+    for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "memlock":
+            return int(value)
+    return 0
