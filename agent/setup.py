@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the compiled parts of `hotstage-marks`: the Python extension and the library for C and C++ servers."""
+"""Builds the compiled parts of `hotstage-marks`: the Python extension and the library for C."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import platform
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-LIBRARY = "hotstage_marks.libhotstage_marks"
+LIBRARY_NAME = "libhotstage_marks"
 # The probe points are assembly without endbr64, so the objects must not claim to support branch tracking.
 MACHINE_FLAGS = ["-fcf-protection=none"] if platform.machine() in ("x86_64", "AMD64") else []
 COMPILE = ["-O2", "-fvisibility=hidden", *MACHINE_FLAGS]
@@ -26,7 +26,7 @@ class BuildExtension(build_ext):
     """Gives the C library its plain name: it is nobody's Python module."""
 
     def get_ext_filename(self, fullname: str) -> str:
-        if fullname.split(".")[-1] == LIBRARY.split(".")[-1]:
+        if fullname.endswith(LIBRARY_NAME):  # called with and without the package
             return "/".join(fullname.split(".")) + ".so"
         return super().get_ext_filename(fullname)
 
@@ -42,7 +42,7 @@ setup(
             optional=True,  # without a compiler the marks are no-ops, and say so in `is_native`
         ),
         Extension(
-            LIBRARY,
+            f"hotstage_marks.{LIBRARY_NAME}",
             ["hotstage_marks/native/marks.c"],
             depends=HEADERS[:2],
             extra_compile_args=COMPILE,

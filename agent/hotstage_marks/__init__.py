@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks: which request is in which stage, told to a watcher outside the process, or to nobody for next to nothing.
+"""Marks: which request is in which stage, told to a watcher, or to nobody for next to nothing.
 
     import hotstage_marks as marks
 
@@ -8,9 +8,9 @@
             encode(image)
         marks.tokens(17)
 
-`stage` is for synchronous work on one thread (CUDA calls in between count for it); `span` is for the request alone and
-may cross `await` and threads. Nothing here raises, blocks, allocates more than one object, or reads a payload.
-Unknown stages count as `other`. Without the compiled extension every call does nothing and `is_native` is False.
+`stage` is for synchronous work on one thread (CUDA calls in between count for it); `span` is for the request
+alone and may cross `await` and threads. Nothing here raises, blocks, or reads a payload. Unknown stages count
+as `other`. Without the compiled extension every call does nothing and `is_native` is False.
 """
 
 from __future__ import annotations

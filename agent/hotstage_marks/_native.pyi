@@ -1,5 +1,5 @@
 from types import TracebackType
-from typing import Optional, SupportsIndex, Type, Union, final
+from typing import SupportsIndex, final
 
 @final
 class Scope:
@@ -9,13 +9,13 @@ class Scope:
     def __enter__(self) -> Scope: ...
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
         /,
     ) -> None: ...
     def begin(self) -> Scope: ...
-    def end(self, tokens: Optional[SupportsIndex] = None) -> None: ...
+    def end(self, tokens: SupportsIndex | None = None) -> None: ...
 
 @final
 class Request:
@@ -28,30 +28,28 @@ class Request:
     def __enter__(self) -> Request: ...
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
         /,
     ) -> None: ...
     def begin(self) -> Request: ...
-    def end(
-        self, outcome: Union[str, int] = "ok", output_tokens: Optional[SupportsIndex] = None
-    ) -> None: ...
+    def end(self, outcome: str | int = "ok", output_tokens: SupportsIndex | None = None) -> None: ...
     def tokens(self, count: SupportsIndex, /) -> None: ...
 
 def stage(
-    name: Union[str, int],
+    name: str | int,
     *,
-    modality: Union[str, int] = "unknown",
+    modality: str | int = "unknown",
     tokens: SupportsIndex = 0,
-    request: Union[Request, str, None] = None,
+    request: Request | str | None = None,
 ) -> Scope: ...
 def span(
-    name: Union[str, int],
+    name: str | int,
     *,
-    modality: Union[str, int] = "unknown",
+    modality: str | int = "unknown",
     tokens: SupportsIndex = 0,
-    request: Union[Request, str, None] = None,
+    request: Request | str | None = None,
 ) -> Scope: ...
 def request(
     rid: str, *, endpoint: str = "", instance: str = "", model: str = "", traceparent: str = ""
@@ -59,7 +57,7 @@ def request(
 def request_begin(
     rid: str, *, endpoint: str = "", instance: str = "", model: str = "", traceparent: str = ""
 ) -> Request: ...
-def request_end(rid: str, *, outcome: Union[str, int] = "ok", output_tokens: SupportsIndex = 0) -> None: ...
-def tokens(count: SupportsIndex, *, request: Union[Request, str, None] = None) -> None: ...
-def current_request() -> Optional[Request]: ...
+def request_end(rid: str, *, outcome: str | int = "ok", output_tokens: SupportsIndex = 0) -> None: ...
+def tokens(count: SupportsIndex, *, request: Request | str | None = None) -> None: ...
+def current_request() -> Request | None: ...
 def request_hash(rid: str, /) -> int: ...

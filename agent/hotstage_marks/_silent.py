@@ -7,9 +7,9 @@ Never raises either; the current request is kept, so that a server sees the same
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from typing import Any, Optional
+from typing import Any
 
-_current: ContextVar[Optional[Request]] = ContextVar("hotstage_marks.current_request", default=None)
+_current: ContextVar[Request | None] = ContextVar("hotstage_marks.current_request", default=None)
 
 
 class Scope:
@@ -41,7 +41,7 @@ class Request:
 
     def __init__(self, rid: Any) -> None:
         self.id = rid
-        self._token: Optional[Token[Optional[Request]]] = None
+        self._token: Token[Request | None] | None = None
 
     @property
     def hash(self) -> int:
@@ -93,7 +93,7 @@ def tokens(count: Any = None, *_: Any, **__: Any) -> None:
     return None
 
 
-def current_request() -> Optional[Request]:
+def current_request() -> Request | None:
     return _current.get()
 
 

@@ -47,7 +47,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void *, size_t, CUstream);
 CUresult cuMemcpyDtoHAsync_v2(void *, CUdeviceptr, size_t, CUstream);
 
 #define EXPORT __attribute__((visibility("default")))
-#define BLOCKS_PER_US 1
+#define BLOCK_NS 1000 /* as cuda_launch.c has it */
 #define PINNED_BYTES (1u << 16)
 #define TRY(call)                           \
 	do {                                \
@@ -56,7 +56,7 @@ CUresult cuMemcpyDtoHAsync_v2(void *, CUdeviceptr, size_t, CUstream);
 			return result_;     \
 	} while (0)
 
-/* One stage's work on the GPU, as page.py's StageWork lays it out. */
+/* One stage's work on the GPU, as gpu.py lays it out. */
 struct stage_work {
 	uint64_t device_ns;    /* how long the device takes in all, at full speed */
 	uint32_t launches;     /* in so many kernels */
@@ -112,7 +112,7 @@ EXPORT CUresult gpu_thread_open(void)
 
 static CUresult launch_all(uint64_t device_ns, uint32_t launches)
 {
-	uint64_t blocks_left = device_ns / 1000 * BLOCKS_PER_US;
+	uint64_t blocks_left = device_ns / BLOCK_NS;
 
 	for (uint32_t left = launches; left; left--) {
 		uint64_t blocks = blocks_left / left;
