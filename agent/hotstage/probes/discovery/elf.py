@@ -186,7 +186,8 @@ def _symbol_count(fd: int, size: int, segments: tuple[Segment, ...], dynamic: di
 
 
 def _gnu_hash_count(fd: int, size: int, at: int) -> int:
-    buckets_count, first, bloom_words = struct.unpack("<III", _read(fd, at, 12, size, "the hash table"))
+    header: tuple[int, int, int] = struct.unpack("<III", _read(fd, at, 12, size, "the hash table"))
+    buckets_count, first, bloom_words = header
     if buckets_count > SYMBOLS_LIMIT or bloom_words > SYMBOLS_LIMIT:
         raise ElfError(f"a hash table of {buckets_count} buckets")
     buckets_at = at + 16 + bloom_words * 8

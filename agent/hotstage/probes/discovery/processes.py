@@ -18,6 +18,7 @@ MAPS_BYTES_LIMIT = 16 << 20
 
 _LINE_BYTES_LIMIT = 8 << 10
 _DELETED = b" (deleted)"
+_DEAD_STATES = (b"Z", b"X", b"x")
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
@@ -78,6 +79,24 @@ class ProcessTable:
             return None
         return parse_identity(pid, stat)
 
+    def is_alive(self, process: ProcessId) -> bool:
+        """True while any thread of this very life of the process runs: its leader may have ended before."""
+        folder = self.root / str(process.pid)
+        try:
+            stat = (folder / "stat").read_bytes()
+            threads = [entry.name for entry in (folder / "task").iterdir()]
+        except OSError:
+            return False
+        if _start_ticks(stat) != process.start_ticks:
+            return False
+        return any(self._is_running(folder / "task" / tid / "stat") for tid in threads)
+
+    def _is_running(self, stat: Path) -> bool:
+        try:
+            return _state(stat.read_bytes()) not in _DEAD_STATES
+        except OSError:
+            return False
+
     def name(self, pid: int) -> str:
         """The command name as the kernel keeps it (15 bytes); empty when the process is gone."""
         try:
@@ -118,11 +137,20 @@ class ProcessTable:
 
 def parse_identity(pid: int, stat: bytes) -> ProcessId | None:
     """(pid, start time) of a `/proc/PID/stat` line; None for a zombie, a dead one or a cut line."""
-    _, closed, rest = stat.rpartition(b")")  # the name may hold spaces and brackets: count from the last one
-    fields = rest.split()
-    if not closed or len(fields) < 20 or fields[0] in (b"Z", b"X", b"x"):
+    start_ticks = _start_ticks(stat)
+    if start_ticks is None or _state(stat) in _DEAD_STATES:
         return None
-    return ProcessId(pid, int(fields[19]))
+    return ProcessId(pid, start_ticks)
+
+
+def _state(stat: bytes) -> bytes:
+    """The one-letter state; the name before it may hold spaces and brackets, so count from the last one."""
+    return stat.rpartition(b")")[2].split(maxsplit=1)[0] if b")" in stat else b"X"
+
+
+def _start_ticks(stat: bytes) -> int | None:
+    fields = stat.rpartition(b")")[2].split()
+    return int(fields[19]) if b")" in stat and len(fields) >= 20 else None
 
 
 def parse_mapping(line: bytes) -> Mapping | None:

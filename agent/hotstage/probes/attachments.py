@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which library is attached for which process, since when: the books behind coverage, and the only caller
+of attach.
+
+Written by the discovery thread, read by any. Libraries are held by inode (that is what the kernel probes)
+for as long as a process has them, and a while longer. One library that fails never touches another.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+
+from hotstage.clock import Clock
+from hotstage.errors import HotstageError
+from hotstage.probes.coverage import Epoch, LibraryCoverage, LibraryState, ProcessCoverage
+from hotstage.probes.departures import Departures
+from hotstage.probes.discovery.libraries import library_kind
+from hotstage.probes.discovery.processes import Mapping, ProcessId, ProcessView, printable
+from hotstage.probes.discovery.targets import Candidate, MissedSymbol, discard_candidate
+from hotstage.probes.discovery.watch import FileKey
+from hotstage.probes.loader.base import Attachment, AttachPoint, Loader
+from hotstage.probes.loader.links import detach
+
+IDLE_LIBRARIES_LIMIT = 32
+"""Libraries kept attached although no process has them: the next process is then covered from its first
+call.
+"""
+EPOCHS_LIMIT = 1024
+PROCESSES_SHOWN_LIMIT = 4096
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Held:
+    """One library file. `attachment` is None unless it is attached itself; an alias names who is in
+    `alias_of`.
+    """
+
+    candidate: Candidate
+    state: LibraryState
+    attached_ns: int
+    attachment: Attachment | None = None
+    alias_of: _Held | None = None
+    reason: str | None = None
+    files: set[FileKey] = field(default_factory=set)
+    users: set[ProcessId] = field(default_factory=set)
+    idle_since_ns: int = 0
+
+    @property
+    def counted_through(self) -> _Held:
+        return self.alias_of or self
+
+
+@dataclass(slots=True)
+class _Use:
+    """A library in a process: its epoch."""
+
+    held: _Held | None
+    file: FileKey
+    since_ns: int | None
+    from_start: bool
+    refused: LibraryCoverage | None = None
+
+
+@dataclass(slots=True)
+class _Process:
+    name: str
+    uses: dict[FileKey, _Use] = field(default_factory=dict)
+
+
+class Attachments:
+    """A `Follower`: attaches what is found and keeps the epochs. Lock: `_lock` guards the books, not the
+    attaching.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        clock: Clock,
+        *,
+        linger_ns: int,
+        departures: Departures,
+    ) -> None:
+        self._loader = loader
+        self._clock = clock
+        self._linger_ns = linger_ns
+        self._departures = departures
+        self._lock = threading.Lock()
+        self._held: dict[tuple[int, int], _Held] = {}
+        self._by_file: dict[FileKey, _Held] = {}
+        self._processes: dict[ProcessId, _Process] = {}
+        self._epochs: deque[Epoch] = deque(maxlen=EPOCHS_LIMIT)
+        self._idle: list[_Held] = []
+
+    # ---- told by the watch
+
+    def library_found(self, process: ProcessView, candidate: Candidate, mapped_ns: int) -> None:
+        """As `Follower.library_found`."""
+        known = self._held.get(candidate.parsed.key)
+        if known is not None:  # the same file, opened a second time under another name of its device
+            discard_candidate(candidate)
+            held = known
+        else:
+            held = self._attach(candidate)
+        with self._lock:
+            self._held[held.candidate.parsed.key] = held
+            held.files.add(candidate.file)
+            self._by_file[candidate.file] = held
+        self._use(process, candidate.file, held, mapped_ns)
+
+    def library_shared(self, process: ProcessView, file: FileKey, mapped_ns: int) -> bool:
+        """As `Follower.library_shared`."""
+        held = self._by_file.get(file)
+        if held is None:
+            return False
+        self._use(process, file, held, mapped_ns)
+        return True
+
+    def library_refused(self, process: ProcessView, mapping: Mapping, reason: str) -> None:
+        """As `Follower.library_refused`."""
+        log.warning("library not attached", extra={"pid": process.identity.pid, "reason": reason})
+        shown = LibraryCoverage(
+            kind=library_kind(mapping.path) or "unknown",
+            path=printable(mapping.path),
+            build_id=None,
+            attached=0,
+            emulated=0,
+            state=LibraryState.FAILED,
+            since_ns=None,
+            from_start=False,
+            reason=reason,
+        )
+        file = (mapping.device, mapping.inode)
+        with self._lock:
+            entry = self._processes.setdefault(process.identity, _Process(process.name))
+            entry.uses[file] = _Use(None, file, None, False, shown)
+
+    def libraries_kept(self, process: ProcessView, files: frozenset[FileKey]) -> None:
+        """As `Follower.libraries_kept`."""
+        with self._lock:
+            entry = self._processes.get(process.identity)
+            if entry is None:
+                return
+            entry.name = process.name
+            for file in set(entry.uses) - files:
+                self._end_use(process.identity, entry.uses.pop(file), self._clock.monotonic_ns())
+
+    def process_gone(self, process: ProcessId, at_ns: int) -> None:
+        """As `Follower.process_gone`."""
+        with self._lock:
+            entry = self._processes.pop(process, None)
+            for use in entry.uses.values() if entry else ():
+                self._end_use(process, use, at_ns)
+        self._departures.process_gone(process.pid, at_ns)
+
+    def thread_gone(self, pid: int, tid: int, at_ns: int) -> None:
+        """As `Follower.thread_gone`."""
+        self._departures.thread_gone(pid, tid, at_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """Let go of libraries that nobody has: deleted files soon, others when there are too many."""
+        if not self._idle:
+            return
+        with self._lock:
+            self._idle = sorted((h for h in self._idle if not h.users), key=lambda h: h.idle_since_ns)
+            surplus = len(self._idle) - IDLE_LIBRARIES_LIMIT
+            due = [
+                held
+                for index, held in enumerate(self._idle)
+                if now_ns - held.idle_since_ns > self._linger_ns
+                and (index < surplus or held.candidate.parsed.unlinked or held.attachment is None)
+                and not self._is_aliased(held)
+            ]
+            for held in due:
+                self._forget(held)
+        for held in due:
+            self._release(held)
+
+    # ---- asked by anybody
+
+    def processes(self) -> tuple[ProcessCoverage, ...]:
+        """Every process with a known library, by pid."""
+        with self._lock:
+            shown = sorted(self._processes.items(), key=lambda item: item[0].pid)[:PROCESSES_SHOWN_LIMIT]
+            return tuple(
+                ProcessCoverage(process.pid, entry.name, tuple(map(_coverage_of, entry.uses.values())))
+                for process, entry in shown
+                if entry.uses
+            )
+
+    def pids(self) -> list[int]:
+        """Processes that have a known library."""
+        with self._lock:
+            return sorted(process.pid for process, entry in self._processes.items() if entry.uses)
+
+    def name_of(self, pid: int) -> str:
+        with self._lock:
+            return next((e.name for p, e in self._processes.items() if p.pid == pid), "")
+
+    def missed(self) -> tuple[MissedSymbol, ...]:
+        """Catalogued symbols that attached libraries lack or the kernel refused."""
+        with self._lock:
+            held = [held for held in self._held.values() if held.users]
+            return tuple(
+                missed
+                for library in held
+                for missed in (*library.candidate.missed, *_refused(library.attachment))
+            )
+
+    def counts(self) -> tuple[int, int]:
+        """(symbols probed, of them on emulated instructions), each library once."""
+        with self._lock:
+            points = [p for h in self._held.values() for p in _points(h.attachment)]
+        return len(points), sum(point.is_emulated for point in points)
+
+    def epochs(self) -> tuple[Epoch, ...]:
+        """The last finished epochs, oldest first."""
+        with self._lock:
+            return tuple(self._epochs)
+
+    def close(self) -> None:
+        """End every epoch and detach everything, all at once."""
+        now_ns = self._clock.monotonic_ns()
+        with self._lock:
+            for process, entry in self._processes.items():
+                for use in entry.uses.values():
+                    self._end_use(process, use, now_ns)
+            held = list(self._held.values())
+            self._processes.clear()
+            self._held.clear()
+            self._by_file.clear()
+        detach(link for library in held if library.attachment for link in library.attachment.links)
+        for library in held:
+            discard_candidate(library.candidate)
+
+    # ---- inside
+
+    def _attach(self, candidate: Candidate) -> _Held:
+        """Attach; what cannot be attached is held as failed, with the reason, so that it is not tried for
+        each user.
+        """
+        now_ns = self._clock.monotonic_ns()
+        if not candidate.points:
+            known = bool(candidate.missed)
+            reason = "exports none of the catalogue's functions" if known else "not in the catalogue"
+            return _Held(candidate, LibraryState.IGNORED, now_ns, reason=reason)
+        twin = self._twin_of(candidate)
+        if twin is not None:
+            reason = "the same file by another path"
+            return _Held(candidate, LibraryState.ALIAS, now_ns, alias_of=twin, reason=reason)
+        library = candidate.parsed.library
+        try:
+            attachment = self._loader.attach(library, candidate.points)
+        except (HotstageError, OSError) as error:
+            log.warning("attach failed", extra={"path": library.path, "reason": str(error)})
+            return _Held(candidate, LibraryState.FAILED, now_ns, reason=str(error))
+        return _Held(candidate, LibraryState.ATTACHED, self._clock.monotonic_ns(), attachment)
+
+    def _twin_of(self, candidate: Candidate) -> _Held | None:
+        """The attached library that is this very file: overlay mounts give one inode several devices."""
+        if not candidate.is_patched:
+            return None
+        mine = candidate.parsed.library
+        for held in self._held.values():
+            other = held.candidate.parsed.library
+            same = (mine.inode, mine.size, mine.build_id) == (other.inode, other.size, other.build_id)
+            if same and held.attachment is not None:
+                return held
+        return None
+
+    def _use(self, process: ProcessView, file: FileKey, held: _Held, mapped_ns: int) -> None:
+        attached_ns = held.counted_through.attached_ns
+        counts = held.state in (LibraryState.ATTACHED, LibraryState.ALIAS)
+        since_ns = max(attached_ns, mapped_ns) if counts else None
+        with self._lock:
+            self._departures.process_seen(process.identity.pid)
+            held.users.add(process.identity)
+            entry = self._processes.setdefault(process.identity, _Process(process.name))
+            entry.uses[file] = _Use(held, file, since_ns, counts and mapped_ns > attached_ns)
+
+    def _end_use(self, process: ProcessId, use: _Use, at_ns: int) -> None:
+        held = use.held
+        if held is None:
+            return
+        held.users.discard(process)
+        if not held.users:
+            held.idle_since_ns = at_ns
+            self._idle.append(held)
+        if use.since_ns is not None:
+            library = held.candidate.parsed.library
+            self._epochs.append(Epoch(process.pid, library.kind, library.path, use.since_ns, at_ns))
+
+    def _is_aliased(self, held: _Held) -> bool:
+        return any(other.alias_of is held for other in self._held.values())
+
+    def _forget(self, held: _Held) -> None:
+        self._held.pop(held.candidate.parsed.key, None)
+        for file in held.files:
+            self._by_file.pop(file, None)
+        self._idle.remove(held)
+
+    def _release(self, held: _Held) -> None:
+        if held.attachment is not None:
+            detach(held.attachment.links)
+        discard_candidate(held.candidate)
+
+
+def _points(attachment: Attachment | None) -> list[AttachPoint]:
+    return [point for link in attachment.links for point in link.points] if attachment else []
+
+
+def _refused(attachment: Attachment | None) -> list[MissedSymbol]:
+    if attachment is None:
+        return []
+    return [MissedSymbol("", refused.point.symbol, refused.reason) for refused in attachment.refused]
+
+
+def _coverage_of(use: _Use) -> LibraryCoverage:
+    if use.held is None:
+        assert use.refused is not None
+        return use.refused
+    library = use.held.candidate.parsed.library
+    points = _points(use.held.counted_through.attachment)
+    return LibraryCoverage(
+        kind=library.kind,
+        path=library.path,
+        build_id=library.build_id,
+        attached=len(points),
+        emulated=sum(point.is_emulated for point in points),
+        state=use.held.state,
+        since_ns=use.since_ns,
+        from_start=use.from_start,
+        reason=use.held.reason,
+    )

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is watched, since when, and what is not: values only, ready for JSON. Nothing is attached or counted
+here.
+
+An epoch is one process and one library from attach complete to detach begun; only inside it are counts exact.
+Times are CLOCK_MONOTONIC ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from hotstage.probes.discovery.targets import MissedSymbol
+
+
+class LibraryState(StrEnum):
+    """How far a library of a process is covered."""
+
+    ATTACHED = "attached"
+    ALIAS = "alias"
+    """The same file by another path: counted through the one that was attached first."""
+    IGNORED = "ignored"
+    """Known by name, but the catalogue has no call of it (yet)."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCoverage:
+    """One library in one process. `attached` and `emulated` count symbols; `since_ns` is None outside an
+    epoch.
+
+    `from_start`: the probes were there before the process mapped the library, so nothing it ever called is
+    missing.
+    """
+
+    kind: str
+    path: str
+    build_id: str | None
+    attached: int
+    emulated: int
+    state: LibraryState
+    since_ns: int | None
+    from_start: bool
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCoverage:
+    pid: int
+    name: str
+    libraries: tuple[LibraryCoverage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A finished epoch: these calls of this process were all counted."""
+
+    pid: int
+    kind: str
+    path: str
+    since_ns: int
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """`counted` = returned + abandoned + `open`: what the target made."""
+
+    counted: int
+    open: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallTotals:
+    """Exact sums since the agent started, processes that have gone included; `lost` calls are not in
+    `counted`.
+    """
+
+    counted: int
+    open: int
+    lost: int
+    by_call: Mapping[str, CallCount]
+    by_pid: Mapping[int, Mapping[str, CallCount]]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A source beside the counters (XID lines): whether it runs, through what, or why not."""
+
+    state: str
+    through: str | None
+    reason: str | None
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryHealth:
+    """What the search for processes could not see; all but `stuck` count up from the start.
+
+    `stuck`: look-ups that hang right now; `abandoned`: ever given up; `lost_records`: side-band records
+    dropped by the kernel, after which everything was scanned again; `truncated`: processes with more
+    mappings than are read.
+    """
+
+    stuck: int
+    abandoned: int
+    lost_records: int
+    truncated: int
+    rescans: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """All of it at one moment. `attached` counts symbols that are probed, each library once."""
+
+    loader: str
+    rung: str
+    epoch_ns: int
+    start_seconds: float | None
+    processes: tuple[ProcessCoverage, ...]
+    attached: int
+    emulated: int
+    missed: tuple[MissedSymbol, ...]
+    epochs: tuple[Epoch, ...]
+    calls: CallTotals
+    losses: Mapping[str, int]
+    xid: Side
+    discovery: DiscoveryHealth
+    refused_rungs: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers, keys as the fields."""
+        return asdict(self)

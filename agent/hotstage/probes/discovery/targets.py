@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Catalogue × library → what to probe in it, what is missing, and whether somebody's probe is there already.
+
+Everything that reads the file or the process is done in one go, by a thread that may hang. It never attaches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotstage.probes.catalogue import LIBRARIES
+from hotstage.probes.catalogue.placement import place
+from hotstage.probes.catalogue.spec import CallSpec, LibrarySpec
+from hotstage.probes.discovery.elf import Symbol
+from hotstage.probes.discovery.libraries import ParsedLibrary, close_library, open_library
+from hotstage.probes.discovery.processes import Mapping
+from hotstage.probes.loader.base import AttachPoint
+
+CODE_BYTES = 32
+"""What placement is shown of each function."""
+_CHECKED_POINTS = 4
+_PATCHED = (0xCC, 0xE8)
+"""First byte of a probed instruction: the breakpoint, or the call that replaces a five-byte nop."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissedSymbol:
+    """A catalogued symbol that is not probed, and why."""
+
+    library: str
+    symbol: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A library, opened and planned. `is_patched`: its code carries probes in the process it was found in."""
+
+    parsed: ParsedLibrary
+    file: tuple[tuple[int, int], int]
+    points: tuple[AttachPoint, ...]
+    missed: tuple[MissedSymbol, ...]
+    is_patched: bool
+
+
+def inspect_library(proc_root: Path, pid: int, mapping: Mapping, *, fast_placement: bool = True) -> Candidate:
+    """Open what `pid` has mapped and plan its probes; the caller owns the descriptor. Raises AttachError.
+
+    `fast_placement` off: every probe stands at its symbol.
+    """
+    parsed = open_library(proc_root, pid, mapping)
+    try:
+        points, missed = plan(parsed, LIBRARIES, fast_placement=fast_placement)
+        is_patched = bool(points) and is_probed(proc_root, pid, mapping, parsed.library.fd, points)
+    except BaseException:
+        close_library(parsed)
+        raise
+    return Candidate(parsed, (mapping.device, mapping.inode), points, missed, is_patched)
+
+
+def discard_candidate(candidate: Candidate) -> None:
+    close_library(candidate.parsed)
+
+
+def plan(
+    parsed: ParsedLibrary, libraries: Sequence[LibrarySpec], *, fast_placement: bool = True
+) -> tuple[tuple[AttachPoint, ...], tuple[MissedSymbol, ...]]:
+    """Points of every catalogued symbol the library exports, one per address; and what it lacks.
+
+    Names that share an address (aliases) are probed once: a duplicate would count every call twice.
+    """
+    library, elf = parsed.library, parsed.elf
+    spec = next((spec for spec in libraries if spec.kind == library.kind), None)
+    if spec is None:
+        return (), ()
+    points: dict[int, AttachPoint] = {}
+    missed: list[MissedSymbol] = []
+    for call in spec.calls:
+        present = [symbol for symbol in call.symbols if symbol in elf.functions]
+        if not present:
+            missed.append(MissedSymbol(library.path, call.name, "not exported"))
+        for symbol in present:
+            point = _point(spec, call, elf.functions[symbol], library.fd, fast_placement)
+            if not elf.is_code(point.offset):
+                missed.append(MissedSymbol(library.path, symbol, "its code lies outside the executable part"))
+            else:
+                points.setdefault(point.symbol_offset, point)
+    return tuple(points.values()), tuple(missed)
+
+
+def _point(spec: LibrarySpec, call: CallSpec, function: Symbol, fd: int, fast: bool) -> AttachPoint:
+    code = os.pread(fd, min(CODE_BYTES, function.size or CODE_BYTES), function.offset)
+    placement = place(code, allow_rule=fast and spec.has_placement_rule)
+    return AttachPoint(
+        call_id=call.call_id,
+        symbol=function.name,
+        offset=function.offset + placement.skip,
+        kind=call.kind,
+        is_emulated=placement.is_emulated,
+        symbol_offset=function.offset,
+        layer=spec.layer,
+    )
+
+
+def is_probed(proc_root: Path, pid: int, mapping: Mapping, fd: int, points: Sequence[AttachPoint]) -> bool:
+    """True when the process sees probes at these points already (ours by another path, or somebody else's).
+
+    Compares the process's memory with the file: an instruction that is a call by itself proves nothing.
+    """
+    length = mapping.end - mapping.start
+    inside = [p for p in points if 0 <= p.offset - mapping.file_offset < length][:_CHECKED_POINTS]
+    try:
+        memory = os.open(proc_root / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return any(_differs(memory, mapping, fd, point.offset) for point in inside)
+    except OSError:
+        return False
+    finally:
+        os.close(memory)
+
+
+def _differs(memory: int, mapping: Mapping, fd: int, offset: int) -> bool:
+    seen = os.pread(memory, 1, mapping.start + offset - mapping.file_offset)
+    return bool(seen) and seen[0] in _PATCHED and seen != os.pread(fd, 1, offset)

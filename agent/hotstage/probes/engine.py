@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probes as one object: load, attach what is found, read both ticks, say what is covered, let go.
+
+All that the daemon needs of this room goes through here. Three threads may call: the tick (reads), anybody
+(coverage, totals), and the discovery thread inside; `_maps_lock` guards the kernel's maps, the books have
+their own lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from hotstage.clock import Clock
+from hotstage.config.settings import ProbesConfig
+from hotstage.errors import HotstageError, LoadError, PreflightError
+from hotstage.probes.attachments import Attachments
+from hotstage.probes.catalogue import LIBRARIES
+from hotstage.probes.catalogue.spec import call_spec_table
+from hotstage.probes.coverage import CallTotals, Coverage, DiscoveryHealth, Side
+from hotstage.probes.departures import Departures
+from hotstage.probes.discovery.processes import ProcessTable
+from hotstage.probes.discovery.targets import inspect_library
+from hotstage.probes.discovery.watch import Watch
+from hotstage.probes.loader.base import LoadedPrograms, Loader, MapSizes, Rung
+from hotstage.probes.loader.bcc import BccLoader
+from hotstage.probes.loader.libbpf import LibbpfLoader
+from hotstage.probes.maps.kernel import KernelMaps
+from hotstage.probes.samples import CallSample, FastSample
+from hotstage.probes.totals import TotalsBook
+from hotstage.probes.xid import XidWatch
+
+SETTLE_SECONDS = 1.2
+"""How long `start` waits for the first scan: what hangs longer is attached when it answers."""
+_EVENT_GAP_NS = 10_000_000
+"""Slow and failed calls are told at most 100 times a second by one thread."""
+
+log = logging.getLogger(__name__)
+
+
+class ProbeEngine:
+    """Made unstarted; `start` loads and attaches, `close` leaves nothing behind. Reading before `start` is
+    an error.
+    """
+
+    def __init__(self, config: ProbesConfig, clock: Clock, *, loader: Loader | None = None) -> None:
+        self._config = config
+        self._clock = clock
+        self._given_loader = loader
+        self._loader: Loader | None = None
+        self._maps: KernelMaps | None = None
+        self._maps_lock = threading.Lock()
+        self._totals = TotalsBook()
+        self._departures = Departures(int(config.process_linger_seconds * 1e9))
+        self._attachments: Attachments | None = None
+        self._watch: Watch | None = None
+        self._xid = XidWatch()
+        self._refused_rungs: Mapping[str, str] = {}
+        self._epoch_ns = 0
+        self.loader = ""
+        """`libbpf` or `bcc`, whichever compiled what is loaded."""
+        self.rung = ""
+        """`S`, `M` or `P`."""
+        self.start_seconds: float | None = None
+        """From `start` to everything found attached."""
+
+    def start(self) -> None:
+        """Load, scan, attach, then follow. Raises PrivilegeError, PreflightError or LoadError; nothing
+        stays then.
+        """
+        began_ns = self._clock.monotonic_ns()
+        try:
+            self._load()
+            self._follow()
+        except BaseException:
+            self.close()
+            raise
+        self.start_seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
+        if self._config.xid:
+            self._xid.start()
+        else:
+            self._xid.side = Side("off", None, "switched off in the configuration")
+
+    def read_fast(self) -> FastSample:
+        """State in flight and what happened since the last read; for the fast tick."""
+        xids = self._xid.drain()
+        with self._maps_lock:
+            return self._open_maps.read_fast(self._clock.monotonic_ns(), xids)
+
+    def read_slow(self) -> CallSample:
+        """Counts by key; for the slow tick, after which entries of processes that have gone are removed."""
+        with self._maps_lock:
+            sample = self._open_maps.read_slow(self._clock.monotonic_ns())
+            self._forget_the_gone()
+        return sample
+
+    def totals(self) -> CallTotals:
+        """Exact counts by call and process, the gone ones included, as of now."""
+        with self._maps_lock:
+            maps = self._open_maps
+            threads = maps.threads()
+            keys, stats = maps.calls()
+            return self._totals.sum(keys, stats, threads, self._lost_calls(maps.losses()))
+
+    def coverage(self) -> Coverage:
+        """What is watched and what is not, at this moment."""
+        attachments, watch = self._open_attachments, self._open_watch
+        attached, emulated = attachments.counts()
+        with self._maps_lock:
+            losses = self._open_maps.losses()
+        losses["lost_urgent_ring"] = losses.get("lost_urgent_ring", 0) + self._xid.lost()
+        return Coverage(
+            loader=self.loader,
+            rung=self.rung,
+            epoch_ns=self._epoch_ns,
+            start_seconds=self.start_seconds,
+            processes=attachments.processes(),
+            attached=attached,
+            emulated=emulated,
+            missed=attachments.missed(),
+            epochs=attachments.epochs(),
+            calls=self.totals(),
+            losses=losses,
+            xid=self._xid.side,
+            discovery=DiscoveryHealth(
+                stuck=watch.stuck,
+                abandoned=watch.abandoned_total,
+                lost_records=watch.lost_records,
+                truncated=watch.truncated_maps,
+                rescans=watch.rescans,
+            ),
+            refused_rungs=self._refused_rungs,
+        )
+
+    def pids(self) -> list[int]:
+        """Processes that have a known library now."""
+        return self._open_attachments.pids()
+
+    def map_bytes(self) -> int:
+        """Kernel memory of the maps, as the kernel accounts for it."""
+        with self._maps_lock:
+            return self._open_maps.map_bytes()
+
+    def device_uuids(self) -> Mapping[tuple[int, int], str]:
+        """(pid, ordinal) → `GPU-…`, as the driver told that process; processes that have gone stay for a
+        while.
+        """
+        with self._maps_lock:
+            found = self._open_maps.device_uuids()
+        return {key: format_uuid(raw) for key, raw in found.items()}
+
+    def close(self) -> None:
+        """Stop following, detach everything, unload. Safe to call twice."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+        self._xid.close()
+        attachments, self._attachments = self._attachments, None
+        if attachments is not None:
+            attachments.close()
+        with self._maps_lock:
+            maps, self._maps = self._maps, None
+            if maps is not None:
+                maps.close()
+        loader, self._loader = self._loader, None
+        if loader is not None:
+            loader.close()
+
+    # ---- starting
+
+    def _load(self) -> None:
+        config = self._config
+        rung = None if config.rung == "auto" else Rung(config.rung)
+        sizes = MapSizes(
+            threads=config.threads,
+            call_stats=config.call_keys,
+            call_histograms=config.histogram_slots,
+            pipeline_state=config.requests,
+            events_bytes=config.events_ring_bytes,
+        )
+        self._loader, loaded = self._load_with(sizes, rung)
+        self.loader, self.rung = self._loader.name, loaded.rung.value
+        self._maps = KernelMaps(loaded.maps)
+        self._maps.prepare(
+            call_spec_table(LIBRARIES),
+            slow_call_ns=int(config.slow_call_seconds * 1e9),
+            event_gap_ns=_EVENT_GAP_NS,
+        )
+        self._epoch_ns = self._clock.monotonic_ns()
+
+    def _load_with(self, sizes: MapSizes, rung: Rung | None) -> tuple[Loader, LoadedPrograms]:
+        """The configured loader; `auto` is libbpf, and bcc where there is no libbpf."""
+        choice = self._config.loader
+        if self._given_loader is not None:
+            return self._given_loader, self._given_loader.load(sizes, rung)
+        if choice != "bcc":
+            try:
+                libbpf = LibbpfLoader()
+                loaded = libbpf.load(sizes, rung)
+                self._refused_rungs = {str(rung): reason for rung, reason in libbpf.refusals.items()}
+                return libbpf, loaded
+            except PreflightError as error:
+                if choice == "libbpf" or isinstance(error, LoadError):
+                    raise
+                log.warning("libbpf cannot be used, trying bcc", extra={"reason": str(error)})
+        bcc = BccLoader()
+        loaded = bcc.load(sizes, rung)
+        self._refused_rungs = {str(rung): reason for rung, reason in bcc.refusals.items()}
+        return bcc, loaded
+
+    def _follow(self) -> None:
+        config = self._config
+        assert self._loader is not None
+        self._attachments = Attachments(
+            self._loader,
+            self._clock,
+            linger_ns=int(config.process_linger_seconds * 1e9),
+            departures=self._departures,
+        )
+        self._watch = Watch(
+            ProcessTable(Path(config.proc_root)),
+            self._attachments,
+            self._clock,
+            inspect=partial(inspect_library, fast_placement=config.fast_placement),
+            deadline_seconds=config.discovery_deadline_seconds,
+        )
+        if not self._watch.start(SETTLE_SECONDS):
+            log.warning("some processes do not answer; their libraries are attached when they do")
+
+    # ---- on the slow tick
+
+    def _forget_the_gone(self) -> None:
+        pids, threads = self._departures.due(self._clock.monotonic_ns())
+        maps = self._open_maps
+        if pids:
+            self._totals.keep(maps.forget_processes(pids))
+        tids = [tid for pid, tid in threads if not self._is_thread(pid, tid)]
+        if tids:
+            self._totals.keep_threads(maps.forget_threads(tids))
+
+    def _is_thread(self, pid: int, tid: int) -> bool:
+        return (Path(self._config.proc_root) / str(pid) / "task" / str(tid)).exists()
+
+    def _lost_calls(self, losses: Mapping[str, int]) -> int:
+        """Calls that were made and are in no sum. Only rung S times a call without its thread's state."""
+        lost = losses["lost_call_keys"]
+        return lost if self.rung == Rung.SESSION else lost + losses["lost_threads"] + losses["lost_frames"]
+
+    @property
+    def _open_maps(self) -> KernelMaps:
+        if self._maps is None:
+            raise HotstageError("the probes are not started")
+        return self._maps
+
+    @property
+    def _open_attachments(self) -> Attachments:
+        if self._attachments is None:
+            raise HotstageError("the probes are not started")
+        return self._attachments
+
+    @property
+    def _open_watch(self) -> Watch:
+        if self._watch is None:
+            raise HotstageError("the probes are not started")
+        return self._watch
+
+
+def format_uuid(raw: bytes) -> str:
+    """The driver's 16 bytes as NVML writes them: `GPU-` and a lower-case UUID."""
+    return f"GPU-{UUID(bytes=raw)}"

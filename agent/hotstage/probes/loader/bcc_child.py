@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The short-lived process that alone imports bcc: compiles, loads, hands descriptors over and is gone.
+
+    python -m hotstage.probes.loader.bcc_child FD      (FD: one end of a Unix stream socket)
+
+Reads one request (JSON, a line), answers with JSON (its length before it) and the descriptors it names, in
+that order, and leaves by `os._exit`: bcc's own clean-up would disable the events that the agent now holds.
+It changes nothing on the host: tracefs and other kernels' headers are mounted in a mount namespace of its
+own. Standard library only, besides bcc.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import platform
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+FDS_A_MESSAGE = 200
+"""The kernel passes at most 253 descriptors in one message."""
+
+_CLONE_NEWNS, _MS_PRIVATE, _MS_REC = 0x20000, 1 << 18, 1 << 14
+_TRACEFS = Path("/sys/kernel/tracing")
+_MODULES = Path("/lib/modules")
+
+
+def main() -> None:
+    """Serve the one request on the socket named in argv."""
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        try:
+            answer, fds = serve(json.loads(channel.makefile("rb").readline()))
+        except BaseException as error:  # the parent must hear of everything; nobody else is left to tell
+            answer, fds = {"error": f"{type(error).__name__}: {error}"}, []
+        body = json.dumps(answer).encode()
+        channel.sendall(struct.pack("<I", len(body)) + body)
+        for first in range(0, len(fds), FDS_A_MESSAGE):
+            socket.send_fds(channel, [b"\0"], fds[first : first + FDS_A_MESSAGE])
+        channel.recv(1)  # the parent has them: only now may the last reference here go
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def serve(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Compile and load; → (answer, descriptors): programs, then maps, then attached tracepoints."""
+    _prepare_mounts(request.get("build"), request.get("source"))
+    bcc = _import_bcc(Path(request["package"]))
+    bpf = bcc.BPF(text=request["text"], cflags=request["cflags"])  # TRACEPOINT_PROBEs attach here
+    kinds = {"kprobe": bcc.BPF.KPROBE, "raw_tracepoint": bcc.BPF.RAW_TRACEPOINT}
+    programs = {
+        name: bpf.load_func(name, kinds[kind], None, attach_type).fd
+        for name, kind, attach_type in request["functions"]
+    }
+    maps = {name: bcc.lib.bpf_table_fd(bpf.module, name.encode()) for name in request["maps"]}
+    missing = [name for name, fd in maps.items() if fd < 0]
+    if missing:
+        raise LookupError(f"no such maps: {', '.join(missing)}")
+    tracepoints = {_text(name): fd for name, fd in bpf.tracepoint_fds.items()}
+    parts = {"programs": programs, "maps": maps, "tracepoints": tracepoints}
+    answer = {kind: list(table) for kind, table in parts.items()}
+    return answer, [fd for table in parts.values() for fd in table.values()]
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name
+
+
+def _import_bcc(package: Path) -> Any:
+    """The package at `package`, whatever else on the path calls itself bcc; its neighbours come last."""
+    sys.path.append(str(package.parent))
+    spec = importlib.util.spec_from_file_location(
+        "bcc", package / "__init__.py", submodule_search_locations=[str(package)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no bcc in {package}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bcc"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _prepare_mounts(build: str | None, source: str | None) -> None:
+    """What bcc expects at fixed places: tracefs, and headers below /lib/modules/<this kernel>."""
+    needs_tracefs = (
+        not (_TRACEFS / "events").is_dir() and not Path("/sys/kernel/debug/tracing/events").is_dir()
+    )
+    own = _MODULES / platform.release()
+    needs_headers = build is not None and not (own / "build").exists()
+    if not needs_tracefs and not needs_headers:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    _check(libc.unshare(_CLONE_NEWNS), "a private mount namespace")
+    _check(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
+    if needs_tracefs:
+        _check(libc.mount(b"tracefs", bytes(_TRACEFS), b"tracefs", 0, None), "tracefs")
+    if needs_headers and build and source:
+        _check(libc.mount(b"tmpfs", bytes(_MODULES), b"tmpfs", 0, None), "a place for headers")
+        own.mkdir(parents=True)
+        (own / "build").symlink_to(build)
+        (own / "source").symlink_to(source)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{what} could not be made: {os.strerror(ctypes.get_errno())}")
+
+
+if __name__ == "__main__":
+    main()
