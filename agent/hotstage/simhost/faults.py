@@ -22,6 +22,22 @@ SHAPES = ("step", "ramp", "intermittent")
 DEFAULT_START_SECONDS = 15.0
 DEFAULT_LENGTH_SECONDS = 15.0
 INTERMITTENT_PERIOD_SECONDS = 2.0
+
+SERVER_STAGES = (
+    Stage.media_fetch,
+    Stage.media_decode,
+    Stage.preprocess,
+    Stage.tokenize,
+    Stage.vision_encode,
+    Stage.audio_encode,
+    Stage.video_encode,
+    Stage.cross_modal_align,
+    Stage.llm_prefill,
+    Stage.llm_decode,
+    Stage.detokenize,
+)
+"""What the simulated server does, and so what can be slowed; `queue` is waiting, nothing is done in it."""
+
 MAX_SEVERITY = 1000.0
 
 
@@ -131,7 +147,7 @@ def slowdown(faults: Sequence[Fault], seconds: float, stage: str, modality: str,
     return factor
 
 
-def load(faults: Sequence[Fault], seconds: float) -> float:
+def load_factor(faults: Sequence[Fault], seconds: float) -> float:
     """How many times as many requests arrive at this moment; 0 while idle."""
     factor = 1.0
     for fault in faults:
@@ -246,7 +262,7 @@ def _checked(fault: Fault, place: str) -> Fault:
         )
     for value, known in (
         (fault.shape, SHAPES),
-        (fault.stage, tuple(Stage.__members__)),
+        (fault.stage, tuple(stage.name for stage in SERVER_STAGES)),
         (fault.modality, tuple(Modality.__members__)),
         (fault.instance, ("i-0", "i-1")),
     ):

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server's door to its GPU: ctypes over `stubs/server.c`, which calls libcuda by its exported names.
+
+Every call releases the interpreter's lock, so that waiting for the device blocks one thread only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from hotstage.simhost.page import Page
+from hotstage.simhost.service import StageWork
+
+
+class GpuError(Exception):
+    """A CUDA call failed; carries the code, 2 is out of memory."""
+
+    def __init__(self, act: str, code: int) -> None:
+        super().__init__(f"{act} failed with CUDA error {code}")
+        self.code = code
+
+
+class _StageWork(ctypes.Structure):
+    """As `struct stage_work` of `stubs/server.c`."""
+
+    _fields_ = (
+        ("device_ns", ctypes.c_uint64),
+        ("launches", ctypes.c_uint32),
+        ("copies", ctypes.c_uint32),
+        ("input_bytes", ctypes.c_uint64),
+        ("device_bytes", ctypes.c_uint64),
+    )
+
+
+class Gpu:
+    """The first visible GPU. Loading maps libcuda and makes no CUDA call; `open` makes the first."""
+
+    def __init__(self, library: Path) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._library.sim_page_bytes.restype = ctypes.c_uint64
+        if self._library.sim_page_bytes() != ctypes.sizeof(Page):
+            raise RuntimeError("page.py and page.h differ in size")
+
+    def open(self, *, weight_bytes: int, graph_nodes: int) -> None:
+        self._check(
+            "gpu_open",
+            self._library.gpu_open(ctypes.c_uint64(weight_bytes), ctypes.c_uint32(graph_nodes)),
+        )
+
+    def open_thread(self) -> None:
+        """Once in each thread that uses the device."""
+        self._check("gpu_thread_open", self._library.gpu_thread_open())
+
+    def run(self, work: StageWork, factor: float) -> None:
+        """Allocate, copy, launch, wait, free; returns when the device is done."""
+        request = _StageWork(
+            device_ns=int(work.seconds * factor * 1e9),
+            launches=work.launches,
+            copies=work.copies,
+            input_bytes=work.input_bytes,
+            device_bytes=work.device_bytes,
+        )
+        self._check("gpu_stage", self._library.gpu_stage(ctypes.byref(request)))
+
+    def decode(self, *, steps: int, step_seconds: float, launches: int) -> None:
+        """So many steps of the current batch; returns when the last is done."""
+        result = self._library.gpu_decode(
+            ctypes.c_uint32(steps), ctypes.c_uint64(int(step_seconds * 1e9)), ctypes.c_uint32(launches)
+        )
+        self._check("gpu_decode", result)
+
+    @staticmethod
+    def _check(act: str, code: int) -> None:
+        if code != 0:
+            raise GpuError(act, code)

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated GPU host: libraries, GPUs, two server processes, faults in time, the truth at the end.
+
+`python -m hotstage.simhost.host --directory D`. Speaks JSON lines on its output, obeys `go`, `stop` and
+`exit` on its input; ends with everything it started when the input closes. Never imports what watches it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from hotstage.errors import HotstageError, PeerError
+from hotstage.simhost import build, faults, truth
+from hotstage.simhost.gpus import GPUS, GpuModel, log_xid
+from hotstage.simhost.page import PAGE_FILE, Page, shared_page
+from hotstage.simhost.server import DRAIN_SECONDS, ServerConfig
+
+MODEL = "sim-vlm-7b"
+TICK_SECONDS = 0.25
+READY_SECONDS = 20.0
+START_DELAY_NS = 100_000_000
+FREEZE_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """What the command line says."""
+
+    directory: Path
+    seed: int
+    seconds: float | None
+    faults: tuple[faults.Fault, ...]
+    calls_scale: float
+
+
+@dataclass(slots=True)
+class Instance:
+    """One server process and its ends of the pipes."""
+
+    name: str
+    index: int
+    process: subprocess.Popen[str]
+    report: Path
+    pid: int = 0
+    health_port: int = 0
+    is_reported_dead: bool = False
+
+    def send(self, line: str) -> None:
+        try:
+            print(line, file=_pipe(self.process.stdin), flush=True)
+        except BrokenPipeError:
+            return  # it has died; the tick says so
+
+    def answer(self, event: str, seconds: float) -> dict[str, Any]:
+        """The next line, which must be `event`; raises PeerError if it is not there in time."""
+        stream = _pipe(self.process.stdout)
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            line = stream.readline() if selector.select(seconds) else ""
+        message: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
+        if message.get("event") != event:
+            raise PeerError(f"the simulated server {self.name} did not say {event!r} within {seconds:g} s")
+        return message
+
+
+class Host:
+    """One run, from the libraries to the truth file."""
+
+    def __init__(self, options: HostOptions, page: Page, stubs: build.StubPaths) -> None:
+        self._options = options
+        self._page = page
+        self._stubs = stubs
+        self._model = GpuModel(page)
+        self._start_ns = 0
+        self._stopped_ns: int | None = None
+        self._instances: list[Instance] = []
+        self._due: list[tuple[int, Callable[[], None]]] = []
+
+    def start_instances(self) -> None:
+        """Start the servers; they have mapped their libraries and made no CUDA call when this returns."""
+        self._instances = [self._spawn(index) for index in range(len(GPUS))]
+        for instance in self._instances:
+            ready = instance.answer("ready", READY_SECONDS)
+            instance.pid, instance.health_port = ready["pid"], ready["health_port"]
+            say(
+                "instance",
+                pid=instance.pid,
+                instance=instance.name,
+                health_port=instance.health_port,
+                gpu_uuid=GPUS[instance.index].uuid,
+                pci_bus_id=GPUS[instance.index].pci_bus_id,
+            )
+
+    def go(self) -> None:
+        """Traffic starts in a moment."""
+        self._start_ns = time.monotonic_ns() + START_DELAY_NS
+        for instance in self._instances:
+            instance.send(f"go {self._start_ns}")
+        self._due = sorted(self._actions(), key=lambda action: action[0])
+        say("traffic", start_ns=self._start_ns)
+
+    def tick(self) -> None:
+        """Carry out what is due, move the GPUs' readings, notice dead servers."""
+        now_ns = time.monotonic_ns()
+        while self._due and self._due[0][0] <= now_ns and self._stopped_ns is None:
+            self._due.pop(0)[1]()
+        if self._stopped_ns is None:
+            self._model.advance(now_ns)
+        for instance in self._instances:
+            if instance.process.poll() is not None and not instance.is_reported_dead:
+                instance.is_reported_dead = True
+                say("died", pid=instance.pid, instance=instance.name, code=instance.process.returncode)
+
+    @property
+    def is_over(self) -> bool:
+        """The time given on the command line has passed."""
+        seconds = self._options.seconds
+        return (
+            seconds is not None
+            and bool(self._start_ns)
+            and time.monotonic_ns() > self._start_ns + int(seconds * 1e9)
+        )
+
+    @property
+    def next_seconds(self) -> float:
+        """Until the next tick must be."""
+        if not self._due or self._stopped_ns is not None:
+            return TICK_SECONDS
+        return min(TICK_SECONDS, max(0.0, (self._due[0][0] - time.monotonic_ns()) / 1e9))
+
+    def stop(self) -> None:
+        """End the traffic and write the truth; no CUDA call is made after it was read."""
+        if self._stopped_ns is not None:
+            return
+        self._stopped_ns = time.monotonic_ns()
+        path = self._options.directory / "truth.json"
+        for instance in self._instances:
+            instance.send("stop")
+        reports = [report for instance in self._instances if (report := self._report_of(instance))]
+        self._freeze()
+        truth.write(
+            path,
+            seed=self._options.seed,
+            calls_by_pid={
+                instance.pid: truth.calls_made(self._stubs.folder / f"truth-{instance.pid}")
+                for instance in self._instances
+            },
+            servers=reports,
+            faults=self._fault_records(),
+        )
+        say("stopped", truth=str(path))
+
+    def close(self) -> None:
+        """End the servers: by closing their input, then by force."""
+        for instance in self._instances:
+            _pipe(instance.process.stdin).close()
+        for instance in self._instances:
+            try:
+                instance.process.wait(2.0)
+            except subprocess.TimeoutExpired:
+                instance.process.kill()
+                instance.process.wait()
+            _pipe(instance.process.stdout).close()
+
+    def _spawn(self, index: int) -> Instance:
+        name = f"i-{index}"
+        folder = self._stubs.folder
+        config = ServerConfig(
+            instance=name,
+            index=index,
+            instances=len(GPUS),
+            model=MODEL,
+            seed=self._options.seed,
+            library=str(self._stubs.server),
+            report=str(folder / f"report-{name}.json"),
+            host_pid=os.getpid(),
+            calls_scale=self._options.calls_scale,
+            seconds=self._options.seconds,
+            faults=self._options.faults,
+        )
+        config.write(folder / f"config-{name}.json")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hotstage.simhost.server", str(folder / f"config-{name}.json")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # Each instance sees one GPU, as its first: ordinals say nothing across processes.
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": GPUS[index].uuid},
+        )
+        return Instance(name, index, process, Path(config.report))
+
+    def _freeze(self) -> None:
+        """Whoever still waits for a GPU goes on waiting, so that what follows the wait is never called."""
+        for device in self._page.devices:
+            device.hang = 1
+        time.sleep(FREEZE_SECONDS)
+
+    def _report_of(self, instance: Instance) -> dict[str, Any] | None:
+        try:
+            instance.answer("stopped", DRAIN_SECONDS + 5.0)
+            report: dict[str, Any] = json.loads(instance.report.read_text())
+        except (PeerError, OSError, ValueError) as error:
+            say("warning", message=f"{instance.name} left no report: {error}")
+            return None
+        return report
+
+    def _actions(self) -> Iterator[tuple[int, Callable[[], None]]]:
+        """(when, what) of every fault: the hooks of hang and XID, and a line about each."""
+        for fault in self._options.faults:
+            began_ns = self._start_ns + int(fault.start_seconds * 1e9)
+            ended_ns = self._start_ns + int(fault.end_seconds * 1e9)
+            yield began_ns, partial(self._begin, fault)
+            yield ended_ns, partial(self._end, fault)
+
+    def _begin(self, fault: faults.Fault) -> None:
+        index = int((fault.instance or "i-0").removeprefix("i-"))
+        if fault.kind == "alive_but_hung":
+            self._page.devices[index].hang = 1
+        if fault.kind == "gpu_xid":
+            self._page.raise_xid(index, int(fault.severity), time.monotonic_ns())
+            try:
+                log_xid(GPUS[index], int(fault.severity), self._instances[index].pid)
+            except OSError as error:
+                say("warning", message=f"the XID is in NVML only, /dev/kmsg: {error.strerror}")
+        say("fault", name=fault.name, state="began", at_ns=time.monotonic_ns())
+
+    def _end(self, fault: faults.Fault) -> None:
+        if fault.kind == "alive_but_hung":
+            self._page.devices[int((fault.instance or "i-0").removeprefix("i-"))].hang = 0
+        say("fault", name=fault.name, state="ended", at_ns=time.monotonic_ns())
+
+    def _fault_records(self) -> list[dict[str, Any]]:
+        if not self._start_ns:
+            return []
+        entities = {
+            instance.name: {
+                "gpu_uuid": GPUS[instance.index].uuid,
+                "pci_bus_id": GPUS[instance.index].pci_bus_id,
+            }
+            for instance in self._instances
+        }
+        records = (
+            truth.fault_record(
+                fault,
+                start_ns=self._start_ns,
+                traffic_end_ns=self._stopped_ns or time.monotonic_ns(),
+                entities=entities,
+            )
+            for fault in self._options.faults
+        )
+        return [record for record in records if record is not None]
+
+
+def say(event: str, **fields: Any) -> None:
+    """One line of the protocol."""
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def obey(host: Host) -> None:
+    """Read commands and tick until `exit` or the end of the input."""
+    descriptor = sys.stdin.fileno()
+    pending = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        while True:
+            if selector.select(host.next_seconds):
+                chunk = os.read(descriptor, 4096)
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    command = line.strip()
+                    if command == b"go":
+                        host.go()
+                    elif command == b"stop":
+                        host.stop()
+                    elif command == b"exit":
+                        return
+                if not chunk:
+                    return
+            host.tick()
+            if host.is_over:
+                host.stop()
+
+
+def run(options: HostOptions) -> None:
+    """One whole run. Everything made beside the truth file is removed at the end."""
+    folder = options.directory / "lib"
+    with ExitStack() as stack:
+        stubs = build.lay_out(folder)
+        stack.callback(_remove, folder)
+        page = stack.enter_context(shared_page(folder / PAGE_FILE))
+        host = Host(options, page, stubs)
+        stack.callback(host.close)
+        say(
+            "libraries",
+            folder=str(folder),
+            libcuda=str(stubs.libcuda),
+            libnvidia_ml=str(stubs.libnvidia_ml),
+        )
+        host.start_instances()
+        say("waiting")
+        obey(host)
+
+
+def _remove(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink(missing_ok=True)
+    folder.rmdir()
+
+
+def _pipe(stream: IO[str] | None) -> IO[str]:
+    if stream is None:
+        raise ValueError("the server was started without pipes")
+    return stream
+
+
+def parse_options(arguments: Sequence[str]) -> HostOptions:
+    """Raises ConfigError for a bad fault; argparse ends the program for the rest."""
+    parser = argparse.ArgumentParser(prog="python -m hotstage.simhost.host", description=__doc__)
+    parser.add_argument("--directory", type=Path, required=True, help="for libraries and the truth file")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=None, help="of traffic; default: until `stop`")
+    parser.add_argument("--fault", action="append", default=[], metavar="NAME[@START[-END]][:SEVERITY]")
+    parser.add_argument("--faults", type=Path, default=None, metavar="FILE.toml")
+    parser.add_argument("--calls-scale", type=float, default=1.0, help="launches a stage, times this")
+    options = parser.parse_args(arguments)
+    return HostOptions(
+        directory=options.directory.resolve(),
+        seed=options.seed,
+        seconds=options.seconds,
+        faults=(
+            *(faults.parse_spec(spec) for spec in options.fault),
+            *(faults.read_file(options.faults) if options.faults else ()),
+        ),
+        calls_scale=options.calls_scale,
+    )
+
+
+def _interrupted(_signal: int, _frame: object) -> None:
+    raise SystemExit(130)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _interrupted)
+    # A Ctrl-C reaches the whole process group: whoever speaks the protocol decides what it means.
+    signal.signal(signal.SIGINT, _interrupted if sys.stdin.isatty() else signal.SIG_IGN)
+    try:
+        run(parse_options(sys.argv[1:]))
+    except HotstageError as error:
+        remedy = f" ({error.remedy})" if error.remedy else ""
+        print(f"simhost: {error.message}{remedy}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+
+
+if __name__ == "__main__":
+    main()
