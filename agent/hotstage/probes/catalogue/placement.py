@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where in a function a probe is cheap: exact byte patterns, each proven on real libraries; everything else stays.
+"""Where in a function a probe is cheap: exact byte patterns, each proven on real libraries, else the symbol.
 
-An instruction that the kernel emulates costs a tenth of one that it single-steps. 98 % of libcuda's exports begin
-with a compare that is stepped; the jump behind it is emulated, and no argument, neither rsp nor the return address has
-changed there. It decodes no instruction beyond these patterns: a probe inside an instruction would crash the target.
+An instruction that the kernel emulates costs a tenth of one that it single-steps. 98 % of libcuda's exports
+begin with a compare, which is stepped; the jump behind it is emulated, and no argument, neither rsp nor the
+return address has changed there. Nothing beyond these patterns is decoded: a probe inside an instruction
+would crash the target.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _RULES: tuple[tuple[re.Pattern[bytes], int], ...] = (
 
 # What arch/x86/kernel/uprobes.c emulates at a function's first instruction: push, nops, jmp and call rel, jcc.
 _EMULATED = re.compile(
-    rb"[\x50-\x57]|\x41[\x50-\x57]|\x90|\x66\x90|\x0f\x1f|[\xe8\xe9\xeb]|[\x70-\x7f]|\x0f[\x80-\x8f]",
+    rb"\x41?[\x50-\x57]|\x66?\x90|\x0f\x1f|[\xe8\xe9\xeb]|[\x70-\x7f]|\x0f[\x80-\x8f]",
     re.DOTALL,
 )
 
@@ -42,8 +43,8 @@ class Placement:
 def place(code: bytes, *, allow_rule: bool = True) -> Placement:
     """Choose the probed byte of a function from its first `CODE_BYTES` bytes (fewer at the end of a segment).
 
-    Without `allow_rule` (another library, or the off switch) the probe stays on the symbol. A five-byte nop inside a
-    function is never chosen: Linux 6.18 turns it into a call that overwrites the red zone.
+    Without `allow_rule` (another library, or the off switch) the probe stays on the symbol. A five-byte nop
+    inside a function is never chosen: Linux 6.18 turns it into a call that overwrites the red zone.
     """
     if allow_rule and not is_emulated(code):
         for pattern, skip in _RULES:

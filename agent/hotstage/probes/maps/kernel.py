@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel's maps as the samples of both ticks; what they are called and when an entry goes.
 
-Works on descriptors, so it does not matter which compiler made them. It never looks at /proc: callers say who is dead.
+Works on descriptors, whichever compiler made them. It never looks at /proc: callers say who is dead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hotstage.probes.maps.reader import HashReader
 from hotstage.probes.maps.ring import RingReader
 from hotstage.probes.samples import CallSample, FastSample, XidEvent
 
-_EVENT_DTYPES = {
+_EVENT_DTYPES: dict[int, np.dtype[np.void]] = {
     layout.EventKind.REQUEST_FINISHED: layout.FINISHED_DTYPE,
     layout.EventKind.CALL_SLOW: layout.CALL_EVENT_DTYPE,
     layout.EventKind.CALL_ERROR: layout.CALL_EVENT_DTYPE,
@@ -100,6 +100,11 @@ class KernelMaps:
         self._histograms.refresh(stats["histogram_slot"][moved])
         return CallSample(at_ns, keys, stats, moved, self._histograms.copied)
 
+    def calls(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        """CALL_KEY_DTYPE and CALL_STAT_DTYPE (N,), copies; what `read_slow` calls moved is untouched by it."""
+        keys, stats = self._calls.read()
+        return keys.copy(), stats.copy()
+
     def threads(self) -> NDArray[np.void]:
         """THREAD_DTYPE (T,), a copy."""
         return _joined(*self._threads.read(), layout.THREAD_DTYPE)
@@ -112,9 +117,7 @@ class KernelMaps:
         """Cumulative, by lower-case name; every name is there."""
         fd = self._fds["losses"]
         values = {loss: bpf.lookup(fd, struct.pack("<I", loss), 8) for loss in layout.Loss}
-        return {
-            loss.name.lower(): struct.unpack("<Q", value or bytes(8))[0] for loss, value in values.items()
-        }
+        return {loss.name.lower(): int.from_bytes(value or b"", "little") for loss, value in values.items()}
 
     def device_uuids(self) -> dict[tuple[int, int], bytes]:
         """(pid, ordinal) → the 16 bytes that cuDeviceGetUuid_v2 gave."""
@@ -125,7 +128,7 @@ class KernelMaps:
         }
 
     def forget_processes(self, pids: Collection[int]) -> Forgotten:
-        """Take out all entries of processes that are gone, recycle their histograms, and return the last rows.
+        """Take out all entries of processes that are gone and recycle their histograms; the last rows.
 
         The caller waits until nothing of theirs can be running any more.
         """
@@ -187,6 +190,8 @@ def _joined(
 ) -> NDArray[np.void]:
     """Key and value as one row: the value's bytes stand at the row's end."""
     rows = np.zeros(len(keys), row_dtype)
+    if not len(rows):
+        return rows
     as_bytes = rows.view(np.uint8).reshape(len(rows), row_dtype.itemsize)
     width = values.dtype.itemsize
     as_bytes[:, : keys.dtype.itemsize] = keys.view(np.uint8).reshape(len(keys), -1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hash maps read in batches into numpy buffers that are used again. It knows sizes, neither names nor meanings.
+"""Hash maps read in batches into numpy buffers that are used again; it knows sizes, no names.
 
 A batch read is not a snapshot: entries that come or go meanwhile may be missing; none is torn within 8 bytes.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draining a BPF ring buffer through its memory mapping: no callback, no wake-up, copies as numpy rows.
 
-It knows the ring's layout, not what the records mean. Records lost by the kernel are counted in `losses`, not here.
+It knows the ring's layout, not what records mean. Those that the kernel lost are counted in `losses`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `bench overhead` compares: a table of twins and the programs on each; our own, empty and hand-written ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotstage.probes.bpf import ATTACH_UPROBE_MULTI, ATTACH_UPROBE_SESSION
+from hotstage.probes.loader.base import PointKind, Rung
+from hotstage.probes.loader.programs import PROGRAMS, Side
+
+LAUNCH_CALL = 1
+"""cuLaunchKernel: its stream is on the stack."""
+WAIT_CALL = 64
+"""cuStreamSynchronize."""
+ALLOC_CALL = 16
+"""cuMemAlloc_v2: with bytes."""
+
+_EMPTY = (Side("empty"),)
+_EMPTY_PAIR = (Side("empty", on_return=True), Side("empty"))
+_REFERENCE_PAIR = (Side("reference_exit", on_return=True), Side("reference_enter"))
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One twin and what is attached to it; `same_shape` names the empty variant with as many traps."""
+
+    name: str
+    twin: str
+    sides: tuple[Side, ...] = ()
+    call_id: int = 0
+    same_shape: str | None = None
+    command: str | None = None
+    """Another tool that attaches to the twin by itself: `bpftrace` or `funclatency`."""
+
+
+def variants(rung: Rung) -> tuple[Variant, ...]:
+    """The variants of a rung, in the order in which slices are taken."""
+    launch, timed = PROGRAMS[rung][PointKind.LAUNCH], PROGRAMS[rung][PointKind.TIMED]
+    is_session = rung is Rung.SESSION
+    pair_like = "empty_session" if is_session else "empty_pair"
+    session = (
+        (Variant("empty_session", "twin_empty_session", (Side("empty_session", is_session=True),)),)
+        if is_session
+        else ()
+    )
+    return (
+        Variant("untraced", "twin_untraced"),
+        Variant("empty", "twin_empty", _EMPTY),
+        Variant("empty_again", "twin_empty_again", _EMPTY, same_shape="empty"),
+        Variant("reference_count", "twin_reference_count", (Side("reference_count"),), same_shape="empty"),
+        Variant("launch", "twin_launch", launch, LAUNCH_CALL, same_shape="empty"),
+        Variant("stub_empty", "twin_stub_empty", _EMPTY, same_shape="empty"),
+        Variant("stub_launch", "twin_stub_launch", launch, LAUNCH_CALL, same_shape="stub_empty"),
+        Variant("empty_pair", "twin_empty_pair", _EMPTY_PAIR),
+        *session,
+        Variant("reference_pair", "twin_reference_pair", _REFERENCE_PAIR, same_shape="empty_pair"),
+        Variant("timed", "twin_timed", timed, WAIT_CALL, same_shape=pair_like),
+        Variant("timed_alloc", "twin_timed_bytes", timed, ALLOC_CALL, same_shape=pair_like),
+        Variant("bpftrace_count", "twin_bpftrace_count", command="bpftrace", same_shape="empty"),
+        Variant("bpftrace_pair", "twin_bpftrace_pair", command="bpftrace", same_shape="empty_pair"),
+        Variant("funclatency", "twin_funclatency", command="funclatency", same_shape="empty_pair"),
+    )
+
+
+def reference_types(rung: Rung) -> dict[str, int]:
+    """Programs of bench.bpf.o and their attach types on a rung."""
+    names = ("empty", "reference_count", "reference_enter", "reference_exit")
+    types = dict.fromkeys(names, 0 if rung is Rung.PERF else ATTACH_UPROBE_MULTI)
+    if rung is Rung.SESSION:
+        types["empty_session"] = ATTACH_UPROBE_SESSION
+    return types
