@@ -24,9 +24,10 @@ _PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
 _FLAG_CLOSE_ON_EXEC = 8
 _ATTR_SIZE = 96
 _SAMPLE_TID_TIME = 2 | 4
-# mmap 8, comm 9, task 13, sample_id_all 18, mmap2 23, comm_exec 24, use_clockid 25; data mappings (17) stay
-# off
-_ATTR_BITS = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 18 | 1 << 23 | 1 << 24 | 1 << 25
+# mmap 8, comm 9, task 13, watermark 14, sample_id_all 18, mmap2 23, comm_exec 24, use_clockid 25; data
+# mappings (17) stay off. A count of events (`wakeup_events`) wakes for samples only: side-band records need
+# the watermark.
+_ATTR_BITS = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 23 | 1 << 24 | 1 << 25
 _CLOCK_MONOTONIC = 1
 _RING_PAGES = 32
 _PAGE = mmap.PAGESIZE
@@ -208,7 +209,7 @@ def _open_event(cpu: int) -> int:
     attr = bytearray(_ATTR_SIZE)
     struct.pack_into("<IIQ", attr, 0, 1, _ATTR_SIZE, 9)  # software event, dummy
     struct.pack_into("<Q", attr, 24, _SAMPLE_TID_TIME)
-    struct.pack_into("<QI", attr, 40, _ATTR_BITS, 1)  # wake at the first record
+    struct.pack_into("<QI", attr, 40, _ATTR_BITS, 1)  # wake at the first byte
     struct.pack_into("<i", attr, 92, _CLOCK_MONOTONIC)
     number = _PERF_EVENT_OPEN[platform.machine()]
     libc = ctypes.CDLL(None, use_errno=True)
