@@ -37,8 +37,12 @@ class Frame:
     def get(self, entity: Entity, column: str) -> float:
         """The value; NaN when unknown or when the entity is not in this frame. KeyError: no such column."""
         index = COLUMN_INDEX[column]
-        row = self._rows.get(entity)
+        row = self.row(entity)
         return math.nan if row is None else float(self.values[row, index])
+
+    def row(self, entity: Entity) -> int | None:
+        """The entity's row in `values`; None when it is not in this frame."""
+        return self._rows.get(entity)
 
     def value(self, entity: Entity, column: str) -> float | None:
         """Like `get`, for objects and JSON: None when unknown."""

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The detectors, as one tuple, and the little that they share. Knows no clock, no store and no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from hotstage.config.settings import DetectConfig
+from hotstage.detect.demand import Demand
+from hotstage.detect.finding import Finding
+from hotstage.detect.progress import Progress
+from hotstage.detect.rules.death import Death
+from hotstage.detect.rules.hang import Hang
+from hotstage.detect.rules.rule_file import Rule
+from hotstage.detect.rules.rule_set import RuleSet
+from hotstage.detect.rules.xid import Xid
+from hotstage.detect.stage_latency import StageLatency
+from hotstage.frame.frame import Frame
+from hotstage.frame.history import History
+from hotstage.stages.pulse import Pulse
+
+
+class PulseDetector(Protocol):
+    """Returns what is firing now, each time; keeps its own memory."""
+
+    def observe_pulse(self, pulse: Pulse) -> list[Finding]: ...
+
+
+class Detectors:
+    """All detectors behind two verbs. Findings of the slow tick stand until the next one. Not thread-safe."""
+
+    def __init__(self, config: DetectConfig, rules: Sequence[Rule] = ()) -> None:
+        self._progress, self._demand = Progress(), Demand()
+        latency = StageLatency(config, self._progress, self._demand)
+        self._xid = Xid(config)
+        self.detectors: tuple[PulseDetector, ...] = (
+            latency,
+            Hang(config, self._progress, latency),
+            self._xid,
+            Death(),
+        )
+        self.rules = RuleSet(rules)
+        self._of_frame: list[Finding] = []
+
+    def know_gpus(self, uuid_by_bus: Mapping[str, str]) -> None:
+        """PCI bus id → UUID, so that an XID names the GPU as everything else does."""
+        self._xid.know_gpus(uuid_by_bus)
+
+    def observe_pulse(self, pulse: Pulse) -> list[Finding]:
+        """Fast tick: everything that is firing now, rules as of their last evaluation."""
+        self._progress.observe(pulse)
+        self._demand.observe(pulse)
+        found = [finding for detector in self.detectors for finding in detector.observe_pulse(pulse)]
+        return found + self._of_frame
+
+    def observe_frame(self, frame: Frame, history: History) -> list[Finding]:
+        """Slow tick: evaluate the rules file; `history` holds `frame` already."""
+        self._of_frame = self.rules.observe_frame(frame, history)
+        return self._of_frame

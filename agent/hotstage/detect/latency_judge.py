@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slow or not, for one stream of samples: a capped cumulative sum and k of the last n, with hysteresis.
+
+Samples are log2 of actual ÷ usual duration, in the order in which they became known. Pure; no spans here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+
+from hotstage.detect.baseline import Usual
+from hotstage.detect.statistics.cusum import Cusum
+from hotstage.detect.statistics.exceedance import Exceedances
+
+PERSIST_NS = 500_000_000
+"""A pause hits all requests in flight at once, and good samples follow at once; a fault goes on."""
+
+CLEAR_AFTER_NS = 2_000_000_000
+QUIET_CLEAR_NS = 10_000_000_000
+RECENT_NS = 30_000_000_000
+
+_SUM_LIMIT = 3.9
+_CALM = 1.0
+_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """`paid`: what the same request paid in already while it was open; None = nothing."""
+
+    at_ns: int
+    excess: float
+    seconds: float
+    instance: int
+    is_ended: bool
+    paid: float | None
+
+
+class Judge:
+    """Feed `take`, then `conclude` once a pulse. Not thread-safe."""
+
+    def __init__(self, factor: float) -> None:
+        self._log_factor = math.log2(factor)
+        self.suspicious = 0.9 * self._log_factor
+        """From this excess on a sample is suspicious, whatever the scatter."""
+        self._sum = Cusum(_SUM_LIMIT)
+        self._exceeded = Exceedances()
+        self._slow: deque[Sample] = deque(maxlen=_KEPT)
+        self._recent: deque[tuple[int, bool]] = deque(maxlen=_KEPT)
+        self._over_since_ns: int | None = None
+        self._first_slow_ns: int | None = None
+        self._sampled_ns = 0
+        self.since_ns = 0
+        self.is_firing = False
+
+    @property
+    def is_suspicious(self) -> bool:
+        return self.is_firing or self._sum.value > 0.4 * self._sum.limit
+
+    @property
+    def affected(self) -> int:
+        """Slow samples among the last ones, at most 16."""
+        return len(self._slow)
+
+    @property
+    def looks_slow(self) -> bool:
+        """Most of the last samples were slow, and at least two."""
+        slow = [is_slow for _, is_slow in list(self._recent)[-6:]]
+        return sum(slow) >= 2 and 2 * sum(slow) >= len(slow)
+
+    @property
+    def looks_fine(self) -> bool:
+        """At least two of the last samples, and most of them, were not slow."""
+        slow = [is_slow for _, is_slow in list(self._recent)[-6:]]
+        return len(slow) >= 2 and 3 * sum(slow) < len(slow)
+
+    def is_recent(self, now_ns: int) -> bool:
+        return now_ns - self._sampled_ns < RECENT_NS
+
+    def level(self, usual: Usual, slack: float) -> float:
+        """From this excess on a sample counts as slow."""
+        return max(self.suspicious, 2.6 * usual.scatter) + slack
+
+    def take(self, sample: Sample, usual: Usual, slack: float) -> float:
+        """One sample → what its request has paid in all. `slack` is what the load excuses (log2)."""
+        wide = max(usual.scatter - 0.35, 0.0)
+        drift = 0.75 * self._log_factor + wide + slack
+        level = self.level(usual, slack)
+        self._sum.limit = max(_SUM_LIMIT, 20 * usual.scatter**2)
+        step = Cusum.step(sample.excess, drift)
+        is_slow = sample.excess > level
+        if sample.paid is None:
+            self._sum.add(step)
+            self._exceeded.add(is_slow)
+            self._recent.append((sample.at_ns, is_slow))
+        else:
+            self._sum.add(max(step - sample.paid, 0.0))
+            step = max(step, sample.paid)
+        self._sampled_ns = sample.at_ns
+        if is_slow:
+            self._first_slow_ns = self._first_slow_ns or sample.at_ns
+            self._note_slow(sample)
+        return step
+
+    def conclude(self, now_ns: int, usual: Usual, *, has_open: bool) -> None:
+        """Set `is_firing` for this pulse."""
+        is_over = self._sum.is_over or self._exceeded.is_over(usual.exceed_ratio)
+        if self.is_firing:
+            self._try_to_clear(now_ns, is_over=is_over, has_open=has_open)
+            return
+        if self._sum.value == 0.0 and not is_over and self._exceeded.count(8) == 0:
+            self._first_slow_ns = self._over_since_ns = None
+            self._slow.clear()
+        if not is_over:
+            self._over_since_ns = None
+            return
+        self._over_since_ns = self._over_since_ns or now_ns
+        if now_ns - self._over_since_ns >= PERSIST_NS:
+            self.is_firing, self.since_ns = True, self._first_slow_ns or self._over_since_ns
+
+    def factor(self) -> float:
+        """How many times its usual duration the slow samples took, by their median; 1 with none."""
+        return float(2.0 ** median(sample.excess for sample in self._slow)) if self._slow else 1.0
+
+    def typical_seconds(self) -> float:
+        return median(sample.seconds for sample in self._slow) if self._slow else math.nan
+
+    def oldest_open_seconds(self, now_ns: int) -> float:
+        """The highest age among slow samples of the last second that were still open; 0 with none."""
+        return max(
+            (
+                each.seconds
+                for each in self._slow
+                if not each.is_ended and now_ns - each.at_ns < 1_000_000_000
+            ),
+            default=0.0,
+        )
+
+    def _note_slow(self, sample: Sample) -> None:
+        """A request counts once here: its newer, longer measure takes the place of the older one."""
+        if sample.paid is not None:
+            for place, each in enumerate(self._slow):
+                if not each.is_ended and each.instance == sample.instance and each.seconds <= sample.seconds:
+                    self._slow[place] = sample
+                    return
+        self._slow.append(sample)
+
+    def _try_to_clear(self, now_ns: int, *, is_over: bool, has_open: bool) -> None:
+        last_slow_ns = max((each.at_ns for each in self._slow), default=0)
+        calm = self._sum.value < _CALM and not is_over and now_ns - last_slow_ns >= CLEAR_AFTER_NS
+        quiet = not has_open and now_ns - self._sampled_ns >= QUIET_CLEAR_NS
+        if calm or quiet:
+            self.is_firing = False
+            self._sum.reset()
+            self._exceeded.reset()
+            self._slow.clear()
+            self._first_slow_ns = self._over_since_ns = None

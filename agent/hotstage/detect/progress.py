@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When each process last got on: on the device (launches, device stages, tokens) and at all (any stage).
+
+The hang detector measures silence with it; the latency detector lets the age of open stages stand still
+while nothing moves, so that a hang does not look like many slow stages. It judges nothing itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotstage.stages.pulse import Pulse, Rows
+from hotstage.stages.spans import OUTCOME_LOST
+from hotstage.stages.stage import Stage
+
+DEVICE_STAGES = frozenset(
+    {
+        Stage.lora_apply,
+        Stage.vision_encode,
+        Stage.audio_encode,
+        Stage.video_encode,
+        Stage.cross_modal_align,
+        Stage.llm_prefill,
+        Stage.llm_decode,
+        Stage.kv_transfer,
+        Stage.sample,
+    }
+)
+"""Stages whose work is on the GPU; a server-defined stage counts as one, since its launches show."""
+
+HOST_STAGES = frozenset(
+    {Stage.media_fetch, Stage.media_decode, Stage.preprocess, Stage.tokenize, Stage.detokenize}
+)
+"""Stages whose work is on the CPU: a request in one of them does not wait for the GPU."""
+
+_HOST_MASK = np.uint64(sum(1 << stage for stage in HOST_STAGES))
+_LOADING_MASK = np.uint64(1 << Stage.model_load)
+_IS_DEVICE = np.array([stage in DEVICE_STAGES for stage in range(256)], np.bool_)
+
+LEAKED_AFTER_NS = 60_000_000_000
+"""Nothing was heard of a request for this long while its process went on: its server has forgotten it."""
+
+_GAP_HALVES_AFTER_NS = 600_000_000_000
+
+
+@dataclass(slots=True)
+class ProcessProgress:
+    """One process. Times are CLOCK_MONOTONIC ns."""
+
+    pid: int
+    device_ns: int
+    """Last launch, end of a device stage or output token."""
+    output_ns: int
+    """Last end of a device stage, output token or end of a request: something came out."""
+    any_ns: int
+    """Last sign of any progress, stages of the CPU included."""
+    demand_since_ns: int | None = None
+    """Since when requests wait for the device without a break; None = none does."""
+    open_requests: int = 0
+    is_loading: bool = False
+    """A request is in `model_load`."""
+    launches_seen: int = 0
+    tokens_seen: int = 0
+    output_pulses: int = 0
+    """Pulses in which something came out: with five of them it has proven that it works."""
+    busy_pulses: int = 0
+    """Pulses with demand and device progress: 20 of them make a cadence."""
+    longest_gap_ns: int = 0
+    """Longest time without device progress while there was demand; halves in ten quiet minutes."""
+    gap_ns: int = 0
+    instance: int = 0
+    hung_ns: tuple[int, int] = (0, 0)
+    """The last interval in which it was found hung: that time is no stage's own."""
+
+    @property
+    def is_proven(self) -> bool:
+        return self.output_pulses >= 5
+
+    @property
+    def has_cadence(self) -> bool:
+        return self.launches_seen > 0 and self.busy_pulses >= 20
+
+
+class Progress:
+    """Observe every pulse before any detector asks. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, ProcessProgress] = {}
+
+    def __getitem__(self, pid: int) -> ProcessProgress:
+        return self._processes[pid]
+
+    def processes(self) -> list[ProcessProgress]:
+        return list(self._processes.values())
+
+    def observe(self, pulse: Pulse) -> None:
+        """Take in what moved. After a gap in the telemetry all silence counts from now: nobody looked."""
+        rows = pulse.processes[~pulse.processes["is_dead"]]
+        pids = rows["pid"]
+        outputs, host_ends = _ends_by_pid(pids, pulse)
+        demand, loading = _demand_by_pid(pids, pulse, self._leak_horizon(pids))
+        for place, pid in enumerate(pids.tolist()):
+            progress = self._processes.get(pid)
+            if progress is None:
+                progress = ProcessProgress(pid, pulse.at_ns, pulse.at_ns, pulse.at_ns)
+                self._processes[pid] = progress
+            tokens = int(rows["output_tokens_total"][place])
+            row = rows[place]
+            _advance(
+                progress,
+                pulse,
+                launches=int(row["launch_delta"]),
+                output=bool(outputs[place]) or tokens > progress.tokens_seen,
+                host_end=bool(host_ends[place]),
+                demand=int(demand[place]),
+                loading=bool(loading[place]),
+            )
+            progress.tokens_seen = tokens
+            progress.open_requests = int(row["open_requests"])
+            progress.instance = int(row["instance"])
+        living = set(pids.tolist())
+        for pid in [pid for pid in self._processes if pid not in living]:
+            del self._processes[pid]
+
+    def frozen_at(
+        self, pids: NDArray[np.uint32], stages: NDArray[np.uint8], now_ns: int
+    ) -> NDArray[np.int64]:
+        """(N,) the last progress of each span's process, of the kind that its stage depends on.
+
+        A stage of the CPU stands still only together with requests that wait for the device: where none
+        does, its own age is all that tells.
+        """
+        is_device = _IS_DEVICE[stages]
+        moments = np.full(len(pids), now_ns, np.int64)
+        for pid in np.unique(pids).tolist():
+            progress = self._processes.get(pid)
+            if progress is not None:
+                mine = pids == pid
+                host_ns = now_ns if progress.demand_since_ns is None else progress.any_ns
+                moments[mine] = np.where(is_device[mine], progress.device_ns, host_ns)
+        return moments
+
+    def hung_between(
+        self, pids: NDArray[np.uint32], since_ns: NDArray[np.int64], until_ns: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """(N,) ns of each interval in which its process was hung."""
+        hung = np.zeros(len(pids), np.int64)
+        for pid, progress in self._processes.items():
+            began, ended = progress.hung_ns
+            if ended:
+                overlap = np.minimum(until_ns, ended) - np.maximum(since_ns, began)
+                hung = np.where(pids == pid, np.maximum(overlap, 0), hung)
+        return hung
+
+    def _leak_horizon(self, pids: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """(N,) what was last heard of before this moment is forgotten work, not demand."""
+        return np.array(
+            [
+                progress.any_ns - LEAKED_AFTER_NS if (progress := self._processes.get(pid)) else 0
+                for pid in pids.tolist()
+            ],
+            np.int64,
+        )
+
+
+def _advance(
+    progress: ProcessProgress,
+    pulse: Pulse,
+    *,
+    launches: int,
+    output: bool,
+    host_end: bool,
+    demand: int,
+    loading: bool,
+) -> None:
+    now = pulse.at_ns
+    moved = launches > 0 or output
+    blind = bool(pulse.stale)
+    progress.launches_seen += launches
+    progress.is_loading = loading
+    if demand == 0:
+        progress.demand_since_ns = None
+    elif progress.demand_since_ns is None or blind:
+        progress.demand_since_ns = now
+    if moved or blind:
+        if progress.demand_since_ns is not None and not blind:
+            progress.busy_pulses += 1
+            _note_gap(progress, now)
+        progress.device_ns = now
+    if output or blind:
+        progress.output_ns = now
+        progress.output_pulses += output
+    if moved or host_end or blind:
+        progress.any_ns = now
+
+
+def _note_gap(progress: ProcessProgress, now: int) -> None:
+    """Remember the longest pause that ended by itself; an old one fades."""
+    assert progress.demand_since_ns is not None
+    gap = now - max(progress.device_ns, progress.demand_since_ns)
+    if gap >= progress.longest_gap_ns:
+        progress.longest_gap_ns, progress.gap_ns = gap, now
+    elif now - progress.gap_ns > _GAP_HALVES_AFTER_NS:
+        progress.longest_gap_ns, progress.gap_ns = progress.longest_gap_ns // 2, now
+
+
+def _ends_by_pid(pids: NDArray[np.uint32], pulse: Pulse) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(something came out, a stage of the CPU ended) for each pid."""
+    device = pulse.ended["pid"][_IS_DEVICE[pulse.ended["stage"]]]
+    finished = pulse.requests_ended["pid"][pulse.requests_ended["outcome"] != OUTCOME_LOST]
+    return np.isin(pids, device) | np.isin(pids, finished), np.isin(pids, pulse.ended["pid"])
+
+
+def _demand_by_pid(
+    pids: NDArray[np.uint32], pulse: Pulse, horizon: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(requests that wait for the device, any of them loads a model) for each pid."""
+    requests: Rows = pulse.requests_open
+    if len(requests) == 0 or len(pids) == 0:
+        return np.zeros(len(pids), np.int64), np.zeros(len(pids), np.bool_)
+    order = np.argsort(pids)
+    place = order[np.minimum(np.searchsorted(pids[order], requests["pid"]), len(pids) - 1)]
+    heard = np.maximum(requests["updated_ns"], requests["started_ns"]).astype(np.int64)
+    waits = (pids[place] == requests["pid"]) & (requests["open_mask"] & _HOST_MASK == 0)
+    waits &= heard >= horizon[place]
+    loads = requests["open_mask"] & _LOADING_MASK != 0
+    demand = np.bincount(place[waits], minlength=len(pids))
+    loading = np.bincount(place[waits & loads], minlength=len(pids)) > 0
+    return demand, loading

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An XID: the GPU driver reports a fault of a GPU. A hard signal, shown at once, the same one once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from hotstage.config.settings import DetectConfig
+from hotstage.detect.finding import Evidence, Finding, Severity
+from hotstage.frame.entity import Entity, EntityKind
+from hotstage.probes.samples import XidEvent
+from hotstage.stages.pulse import Pulse
+
+KIND = "gpu_xid"
+
+MEANINGS: Mapping[int, str] = {
+    13: "graphics engine exception",
+    31: "memory page fault",
+    32: "corrupted push buffer",
+    38: "driver firmware error",
+    43: "GPU stopped processing",
+    45: "preemptive clean-up after an earlier error",
+    48: "double-bit ECC error",
+    61: "internal micro-controller breakpoint",
+    62: "internal micro-controller halt",
+    63: "row remapping recorded",
+    64: "row remapping failed",
+    68: "video processor exception",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    92: "high single-bit ECC error rate",
+    94: "contained ECC error",
+    95: "uncontained ECC error",
+    109: "context switch timeout",
+    119: "GSP firmware does not answer",
+    120: "GSP firmware error",
+    140: "unrecovered ECC error",
+}
+"""What NVIDIA's list of XIDs says, shortened; numbers not listed here are shown as they are."""
+
+_APPLICATION_FAULTS = frozenset({13, 31, 43, 45, 68, 63, 92})
+"""The application's fault or already contained: a warning. All others are critical."""
+
+_REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Active:
+    event: XidEvent
+    first_ns: int
+    last_ns: int
+    count: int
+
+
+class Xid:
+    """Detector `gpu_xid`. The same XID of one GPU from two sources is one. Not thread-safe."""
+
+    def __init__(self, config: DetectConfig) -> None:
+        self._active_ns = round(config.xid_active_seconds * 1e9)
+        self._active: dict[tuple[str, int], _Active] = {}
+        self._uuids: Mapping[str, str] = {}
+
+    def know_gpus(self, uuid_by_bus: Mapping[str, str]) -> None:
+        """PCI bus id → GPU UUID, from the devices; a GPU that is not there is named by its bus id."""
+        self._uuids = {normal_bus_id(bus): uuid for bus, uuid in uuid_by_bus.items()}
+
+    def observe_pulse(self, pulse: Pulse) -> list[Finding]:
+        """The XIDs of the last seconds (`xid_active_seconds` since the latest of a kind)."""
+        for event in pulse.xids:
+            key = (normal_bus_id(event.pci_bus_id), event.xid)
+            known = self._active.get(key)
+            if known is not None:
+                last_ns = max(known.last_ns, event.at_ns)
+                self._active[key] = replace(known, last_ns=last_ns, count=known.count + 1)
+            elif len(self._active) < _REMEMBERED:
+                self._active[key] = _Active(event, event.at_ns, event.at_ns, 1)
+        self._active = {
+            key: active
+            for key, active in self._active.items()
+            if pulse.at_ns - active.last_ns < self._active_ns
+        }
+        return [self._finding(bus, active, pulse.at_ns) for (bus, _), active in self._active.items()]
+
+    def _finding(self, bus: str, active: _Active, now_ns: int) -> Finding:
+        xid = active.event.xid
+        meaning = MEANINGS.get(xid, "see NVIDIA's list of XIDs")
+        uuid = self._uuids.get(bus)
+        note = f"{active.event.source}: {active.event.text[:160]}"
+        return Finding(
+            detector=KIND,
+            kind=KIND,
+            entity=Entity(EntityKind.gpu, gpu_uuid=uuid, pci_bus_id=bus),
+            since_ns=active.first_ns,
+            at_ns=now_ns,
+            score=1.0 + (xid not in _APPLICATION_FAULTS),
+            limit=1.0,
+            summary=f"The driver reports XID {xid} ({meaning}) for GPU {uuid or bus}",
+            severity=Severity.warning if xid in _APPLICATION_FAULTS else Severity.critical,
+            confidence=0.99,
+            evidence=(
+                Evidence("xid", float(xid), None, "", active.first_ns, note),
+                Evidence("xid_count", float(active.count), 1.0, "", active.first_ns, "same XID while active"),
+            ),
+            is_hard=True,
+        )
+
+
+def normal_bus_id(bus: str) -> str:
+    """One form for `00000000:3B:00.0`, `0000:3b:00`, `PCI:0000:3b:00`: four digits of domain, no function."""
+    parts = bus.lower().removeprefix("pci:").split(":")
+    if len(parts) == 2:
+        parts = ["0000", *parts]
+    if len(parts) != 3:
+        return bus.lower()
+    domain, slot, device = parts
+    return f"{domain[-4:].rjust(4, '0')}:{slot}:{device.split('.')[0]}"

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stage takes several times its usual time per unit of work: by ended stages and by the age of open ones.
+
+Every request pays into a capped sum once: when its open stage grows suspiciously old, and the rest when it
+ends. So samples stand in the order in which they became known, and a stall is seen before anything ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotstage.config.settings import DetectConfig
+from hotstage.detect.baseline import Baseline
+from hotstage.detect.demand import Demand
+from hotstage.detect.finding import Evidence, Finding, Severity
+from hotstage.detect.latency_judge import Judge, Sample
+from hotstage.detect.progress import Progress
+from hotstage.frame.entity import Entity, EntityKind
+from hotstage.stages.pulse import Pulse, Rows
+from hotstage.stages.stage import WAITING_STAGES, Stage, modality_name, stage_name
+
+KIND = "stage_latency"
+
+UNJUDGED = frozenset({*WAITING_STAGES, Stage.model_load})
+"""Waiting grows with load and loading happens once: neither has a usual duration."""
+
+_OPEN_SPANS_MAX = 512
+_REBASE_NS = 600_000_000_000
+"""After so long an alarm, what was unusual is taken as usual and learned anew."""
+
+_Floats = NDArray[np.float64]
+_SpanKey = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One stage × modality."""
+
+    stage: int
+    modality: int
+    baseline: Baseline
+    whole: Judge
+    instances: dict[int, Judge] = field(default_factory=dict)
+    paid: dict[_SpanKey, float] = field(default_factory=dict)  # open spans that have paid in, and how much
+
+    @property
+    def is_firing(self) -> bool:
+        return self.whole.is_firing or any(judge.is_firing for judge in self.instances.values())
+
+    @property
+    def is_suspicious(self) -> bool:
+        return self.whole.is_suspicious or any(judge.is_suspicious for judge in self.instances.values())
+
+
+class StageLatency:
+    """Detector `stage_latency`. Not thread-safe."""
+
+    def __init__(self, config: DetectConfig, progress: Progress, demand: Demand) -> None:
+        self._factor = config.stage_latency_factor
+        self._min_samples = config.min_baseline_samples
+        self._progress = progress
+        self._demand = demand
+        self._streams: dict[tuple[int, int], _Stream] = {}
+
+    def observe_pulse(self, pulse: Pulse) -> list[Finding]:
+        """What is slow now. Ended spans first: an end decides what its age only suggested."""
+        for code, spans in _by_stream(pulse.ended):
+            self._judge_ended(self._stream(*code), pulse, spans)
+        open_streams = set()
+        for code, spans in _by_stream(pulse.open):
+            open_streams.add(code)
+            self._judge_open(self._stream(*code), pulse, spans)
+        return [
+            finding
+            for code, stream in self._streams.items()
+            if (finding := self._conclude(stream, pulse, has_open=code in open_streams)) is not None
+        ]
+
+    def expected_ns(self, spans: Rows) -> int | None:
+        """How long the longest of these open spans takes as a rule; None when one is of an unknown kind.
+
+        By size where sizes explain durations, else what 95 % stay below. 0 for no spans.
+        """
+        longest = 0.0
+        for code, group in _by_stream(spans):
+            stream = self._streams.get(code)
+            if stream is None or stream.baseline.usual is None:
+                return None
+            size = stream.baseline.usual.size
+            longest = max(longest, float(np.max(size.high(group["tokens"].astype(float)))))
+        return round(longest * 1e9)
+
+    def _stream(self, stage: int, modality: int) -> _Stream:
+        stream = self._streams.get((stage, modality))
+        if stream is None:
+            suspicious = 0.9 * float(np.log2(self._factor))
+            stream = _Stream(stage, modality, Baseline(self._min_samples, suspicious), Judge(self._factor))
+            self._streams[stage, modality] = stream
+        return stream
+
+    def _judge_ended(self, stream: _Stream, pulse: Pulse, spans: Rows) -> None:
+        began_ns, lasted_ns = spans["began_ns"].astype(np.int64), spans["duration_ns"].astype(np.int64)
+        lasted_ns = lasted_ns - self._progress.hung_between(spans["pid"], began_ns, began_ns + lasted_ns)
+        seconds = np.maximum(lasted_ns / np.maximum(spans["count"], 1), 1e3) / 1e9
+        tokens = spans["tokens"] / np.maximum(spans["count"], 1)
+        logs = np.log2(seconds)
+        known = stream.baseline.usual is not None
+        excesses = stream.baseline.excess(logs, tokens, spans["instance"]) if known else np.zeros(len(spans))
+        for row, span in enumerate(spans):
+            instance = int(span["instance"])
+            paid = stream.paid.pop((int(span["request_hash"]), int(span["cgroup_id"])), None)
+            if known:
+                self._pay(
+                    stream, pulse, float(excesses[row]), float(seconds[row]), instance, paid, ended=True
+                )
+            suspicious = known and excesses[row] > stream.whole.suspicious
+            if not suspicious and not stream.is_firing:
+                stream.baseline.learn(pulse.at_ns, float(logs[row]), float(tokens[row]), instance)
+
+    def _judge_open(self, stream: _Stream, pulse: Pulse, spans: Rows) -> None:
+        if stream.baseline.usual is None:
+            return
+        until_ns = self._progress.frozen_at(spans["pid"], spans["stage"], pulse.at_ns)
+        began_ns = spans["began_ns"].astype(np.int64)
+        hung_ns = self._progress.hung_between(spans["pid"], began_ns, until_ns)
+        seconds = np.maximum(until_ns - began_ns - hung_ns, 1_000) / 1e9
+        excesses = stream.baseline.excess(np.log2(seconds), spans["tokens"].astype(float), spans["instance"])
+        self._forget_closed(stream, spans)
+        level = stream.whole.level(stream.baseline.usual, self._demand.slack)
+        over = np.flatnonzero(excesses > level)
+        over = over[np.argsort(spans["began_ns"][over], kind="stable")][-_OPEN_SPANS_MAX:]
+        for row in over.tolist():
+            key = (int(spans["request_hash"][row]), int(spans["cgroup_id"][row]))
+            paid = stream.paid.get(key)
+            step = self._pay(
+                stream,
+                pulse,
+                float(excesses[row]),
+                float(seconds[row]),
+                int(spans["instance"][row]),
+                paid,
+                ended=False,
+            )
+            stream.paid[key] = step
+
+    def _pay(
+        self,
+        stream: _Stream,
+        pulse: Pulse,
+        excess: float,
+        seconds: float,
+        instance: int,
+        paid: float | None,
+        *,
+        ended: bool,
+    ) -> float:
+        """Give one sample to the stream's judges → what its request has paid in all."""
+        judge = stream.instances.get(instance)
+        if judge is None:
+            judge = stream.instances[instance] = Judge(self._factor)
+        usual = stream.baseline.usual
+        assert usual is not None
+        sample = Sample(pulse.at_ns, excess, seconds, instance, ended, paid)
+        judge.take(sample, usual, self._demand.slack)
+        return stream.whole.take(sample, usual, self._demand.slack)
+
+    def _forget_closed(self, stream: _Stream, spans: Rows) -> None:
+        if len(stream.paid) > 2 * _OPEN_SPANS_MAX:
+            still = set(zip(spans["request_hash"].tolist(), spans["cgroup_id"].tolist(), strict=True))
+            stream.paid = {key: paid for key, paid in stream.paid.items() if key in still}
+
+    def _conclude(self, stream: _Stream, pulse: Pulse, *, has_open: bool) -> Finding | None:
+        usual = stream.baseline.usual
+        was_firing = stream.is_firing
+        if usual is not None:
+            for judge in (stream.whole, *stream.instances.values()):
+                judge.conclude(pulse.at_ns, usual, has_open=has_open)
+        firing = stream.is_firing
+        if firing and not was_firing:
+            stream.baseline.freeze()
+        if not firing or usual is None:
+            if not has_open:
+                stream.paid.clear()
+            stream.baseline.advance(pulse.at_ns, is_suspicious=stream.is_suspicious)
+            return None
+        judges = [judge for judge in (stream.whole, *stream.instances.values()) if judge.is_firing]
+        since_ns = min(judge.since_ns for judge in judges)
+        if pulse.at_ns - since_ns > _REBASE_NS:
+            self._start_over(stream)
+            return None
+        return self._finding(stream, pulse, max(judges, key=lambda judge: judge.factor()), since_ns)
+
+    def _start_over(self, stream: _Stream) -> None:
+        stream.baseline.forget()
+        stream.paid.clear()
+        stream.whole = Judge(self._factor)
+        stream.instances.clear()
+
+    def _finding(self, stream: _Stream, pulse: Pulse, judge: Judge, since_ns: int) -> Finding:
+        instance_id = affected_instance(stream.instances, pulse.at_ns)
+        instance = pulse.names.instances[instance_id] if instance_id else ""
+        if instance_id:
+            judge = stream.instances[instance_id]
+        factor, seconds = judge.factor(), judge.typical_seconds()
+        usual = seconds / factor
+        stage, modality = stage_name(stream.stage), modality_name(stream.modality)
+        open_age = judge.oldest_open_seconds(pulse.at_ns)
+        where = f" on {instance}" if instance else ""
+        summary = (
+            f"{stage} ({modality}){where} takes {factor:.1f} times its usual time per unit of work: "
+            f"{seconds:.3g} s where {usual:.3g} s is usual"
+        )
+        limit = self._factor
+        note = f"median of the last {judge.affected} slow ones; usual {usual:.3g} s"
+        evidence = [
+            Evidence("stage_duration_ratio", round(factor, 2), limit, "ratio", since_ns, "per unit of work"),
+            Evidence(
+                "stage_duration_seconds", round(seconds, 4), round(usual * limit, 4), "s", since_ns, note
+            ),
+        ]
+        if open_age > 0:
+            note = "still open, judged by age"
+            evidence.append(Evidence("oldest_age_seconds", round(open_age, 2), None, "s", since_ns, note))
+        return Finding(
+            detector=KIND,
+            kind=KIND,
+            entity=Entity(EntityKind.stage, stage=stage, modality=modality, instance=instance or None),
+            since_ns=since_ns,
+            at_ns=pulse.at_ns,
+            score=factor / self._factor,
+            limit=self._factor,
+            summary=summary,
+            severity=Severity.critical if factor >= 2 * self._factor else Severity.warning,
+            confidence=min(0.6 + 0.05 * judge.affected, 0.95),
+            evidence=tuple(evidence),
+        )
+
+
+def affected_instance(judges: dict[int, Judge], now_ns: int) -> int:
+    """The one instance that is slow while the others are fine, or there is no other; 0 = several."""
+    slow = [instance for instance, judge in judges.items() if judge.looks_slow]
+    if len(slow) != 1 or slow[0] == 0:
+        return 0
+    others = [judge for instance, judge in judges.items() if instance != slow[0] and judge.is_recent(now_ns)]
+    return slow[0] if all(judge.looks_fine for judge in others) else 0
+
+
+def _by_stream(spans: Rows) -> list[tuple[tuple[int, int], Rows]]:
+    """Spans of judged stages grouped by (stage, modality)."""
+    if len(spans) == 0:
+        return []
+    codes = spans["stage"].astype(np.int64) << 8 | spans["modality"]
+    return [
+        ((int(code) >> 8, int(code) & 0xFF), spans[codes == code])
+        for code in np.unique(codes)
+        if int(code) >> 8 not in UNJUDGED
+    ]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a piece of work takes for its size: seconds ≈ c · (t0 + tokens), fitted robustly on a log scale.
+
+t0 = 0 is proportional to the tokens, t0 = ∞ does not depend on them; the best of a few t0 is taken, by the
+scatter of the logarithms that remains. So a large input is not an anomaly, and one outlier moves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_OFFSETS = np.array([0.0, *(2.0**power for power in range(-4, 7))])
+"""Candidates for t0 in units of the median number of tokens; beyond the last, the size hardly matters."""
+
+_SAID_RATIO = 0.8
+"""Share of the samples that must say their tokens before tokens are believed to be the measure of work."""
+
+_WORTH_IT = 0.9
+"""The scatter must shrink to this part before tokens are used: with few samples anything seems to fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSize:
+    """`log2` of the seconds that work of a size takes as a rule; made by `fit`."""
+
+    log_rate: float
+    """log2 of c; of the plain seconds where `offset` is infinite."""
+    offset: float
+    largest: float
+    """Sizes beyond this were not seen: there the fit is only a guess."""
+    plain_high: float
+    """log2 seconds that 95 % stay below, whatever their size."""
+
+    def expected(self, tokens: Floats) -> Floats:
+        """log2 of the usual seconds for (N,) sizes; 0 or NaN tokens = not said."""
+        if math.isinf(self.offset):
+            return np.full(len(tokens), self.log_rate)
+        said = tokens > 0
+        usual = self.log_rate + np.log2(self.offset + np.where(said, tokens, 1.0))
+        return np.where(said, usual, self.plain_high)
+
+    def high(self, tokens: Floats) -> Floats:
+        """Seconds that work of (N,) sizes may take; beyond the largest size seen, growth may be quadratic."""
+        if math.isinf(self.offset):
+            return np.full(len(tokens), 2.0**self.plain_high)
+        beyond = np.log2(np.maximum(tokens / max(self.largest, 1.0), 1.0))
+        seconds: Floats = np.exp2(self.expected(tokens) + beyond)
+        return seconds
+
+    def excess(self, log_seconds: Floats, tokens: Floats) -> Floats:
+        """log2 of actual ÷ usual duration, (N,). Beyond the largest size seen, growth may be quadratic."""
+        excess = log_seconds - self.expected(tokens)
+        if math.isinf(self.offset):
+            return excess
+        beyond = np.log2(np.maximum(tokens / max(self.largest, 1.0), 1.0))
+        return excess - beyond
+
+
+def fit(log_seconds: Floats, tokens: Floats) -> WorkSize:
+    """Fit (N,) samples, N ≥ 1; tokens 0 = not said."""
+    plain_high = float(np.quantile(log_seconds, 0.95))
+    plain = WorkSize(float(np.median(log_seconds)), math.inf, math.inf, plain_high)
+    said = tokens > 0
+    if np.count_nonzero(said) < max(_SAID_RATIO * len(tokens), 4):
+        return plain
+    logs, sizes = log_seconds[said], tokens[said]
+    offsets = _OFFSETS * np.median(sizes)
+    rests = logs - np.log2(offsets[:, None] + sizes)  # (candidates, N)
+    rates = np.median(rests, axis=1)
+    scatters = np.mean(np.abs(rests - rates[:, None]), axis=1)
+    best = int(np.argmin(scatters))
+    if scatters[best] > _WORTH_IT * float(np.mean(np.abs(logs - np.median(logs)))):
+        return plain
+    return WorkSize(float(rates[best]), float(offsets[best]), float(np.quantile(sizes, 0.98)), plain_high)

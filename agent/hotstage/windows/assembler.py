@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings → anomaly windows: one story, one window, one id; opened at once, closed with hysteresis.
+
+Knows no sink and no clock. A stale step changes nothing but what hard facts say: absence was not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hotstage.config.settings import WindowsConfig
+from hotstage.detect.finding import Finding, Severity
+from hotstage.windows.relation import explains, is_consequence, same_subject, weight
+from hotstage.windows.window import AnomalyWindow, Candidate, Cause, WindowUpdate
+
+NewId = Callable[[int], str]
+"""A sortable unique id for a window that opens at this CLOCK_MONOTONIC time."""
+
+_TOLD_AGAIN_NS = 1_000_000_000
+_MEMBERS_MAX = 16
+_EVIDENCE_MAX = 24
+
+
+@dataclass(slots=True)
+class _Story:
+    """An open window and the findings in it, the cause first."""
+
+    id: str
+    opened_ns: int
+    members: list[Finding]
+    seen_ns: int
+    """When one of them last fired."""
+    score: float
+    peak_ns: int
+    severity: Severity
+    told: AnomalyWindow | None = None
+    told_ns: int = 0
+    subjects: set[tuple[str, str]] = field(default_factory=set)
+
+
+class Assembler:
+    """`advance` once a fast tick with all findings that fire now. Not thread-safe."""
+
+    def __init__(self, config: WindowsConfig, new_id: NewId) -> None:
+        self._close_after_ns = round(config.close_after_seconds * 1e9)
+        self._max_open = config.max_open
+        self._new_id = new_id
+        self._stories: list[_Story] = []
+        self.refused = 0
+        """Windows that were not opened because too many were open."""
+
+    def advance(self, now_ns: int, findings: Sequence[Finding], *, is_stale: bool = False) -> WindowUpdate:
+        """One step. `is_stale`: the telemetry of this step may hide things (losses, missed ticks)."""
+        opened: list[_Story] = []
+        # The strongest first, so that a consequence finds its cause's window.
+        for finding in sorted(findings, key=lambda each: (-weight(each), each.since_ns, -each.score)):
+            story = self._story_of(finding)
+            if story is not None:
+                self._join(story, finding, now_ns)
+            elif finding.is_hard or not is_stale:
+                story = self._open(finding, now_ns)
+                opened += [story] if story is not None else []
+        closed: list[_Story] = []
+        if not is_stale:
+            closed = [story for story in self._stories if now_ns - story.seen_ns >= self._close_after_ns]
+        self._stories = [story for story in self._stories if story not in closed]
+        told_open = tuple(self._tell(story, now_ns) for story in opened)
+        updated = tuple(
+            self._tell(story, now_ns)
+            for story in self._stories
+            if story not in opened and self._has_news(story, now_ns)
+        )
+        return WindowUpdate(
+            opened=told_open,
+            updated=updated,
+            closed=tuple(replace(self._tell(story, now_ns), closed_ns=now_ns) for story in closed),
+            open=tuple(story.told for story in self._stories if story.told is not None),
+            is_stale=is_stale,
+        )
+
+    def close_all(self, now_ns: int) -> tuple[AnomalyWindow, ...]:
+        """The agent stops watching: what is open ends here, unobserved from now on."""
+        closed = tuple(replace(self._tell(story, now_ns), closed_ns=now_ns) for story in self._stories)
+        self._stories = []
+        return closed
+
+    def _story_of(self, finding: Finding) -> _Story | None:
+        for story in self._stories:
+            if any(same_subject(member, finding) for member in story.members):
+                return story
+        for story in self._stories:
+            cause = story.members[0]
+            if is_consequence(finding, cause) or explains(finding, cause):
+                return story
+        return None
+
+    def _open(self, finding: Finding, now_ns: int) -> _Story | None:
+        if len(self._stories) >= self._max_open:
+            self.refused += 1
+            return None
+        story = _Story(
+            id=self._new_id(now_ns),
+            opened_ns=now_ns,
+            members=[finding],
+            seen_ns=now_ns,
+            score=finding.score,
+            peak_ns=now_ns,
+            severity=finding.severity,
+            subjects={(finding.kind, str(finding.entity))},
+        )
+        self._stories.append(story)
+        return story
+
+    def _join(self, story: _Story, finding: Finding, now_ns: int) -> None:
+        story.seen_ns = now_ns
+        story.severity = max(story.severity, finding.severity)
+        story.subjects.add((finding.kind, str(finding.entity)))
+        for place, member in enumerate(story.members):
+            if same_subject(member, finding):
+                story.members[place] = finding
+                break
+        else:
+            if len(story.members) < _MEMBERS_MAX:
+                story.members.append(finding)
+        cause = story.members[0]
+        better = [member for member in story.members[1:] if explains(member, cause)]
+        if better:
+            story.members.remove(better[0])
+            story.members.insert(0, better[0])
+        if story.members[0].score > story.score or better:
+            story.score, story.peak_ns = story.members[0].score, now_ns
+
+    def _has_news(self, story: _Story, now_ns: int) -> bool:
+        """Something a reader would want at once, or a second has passed while it is firing."""
+        told = story.told
+        if told is None:
+            return True
+        cause = story.members[0]
+        if (told.kind, told.entity, told.severity) != (cause.kind, cause.entity, story.severity):
+            return True
+        return story.seen_ns > told.updated_ns and now_ns - story.told_ns >= _TOLD_AGAIN_NS
+
+    def _tell(self, story: _Story, now_ns: int) -> AnomalyWindow:
+        cause = story.members[0]
+        ranked = [cause, *sorted(story.members[1:], key=lambda each: (-weight(each), -each.score))]
+        window = AnomalyWindow(
+            id=story.id,
+            kind=cause.kind,
+            severity=story.severity,
+            entity=cause.entity,
+            opened_ns=story.opened_ns,
+            updated_ns=story.seen_ns,
+            peak_ns=story.peak_ns,
+            closed_ns=None,
+            score=round(story.score, 3),
+            cause=Cause(
+                kind=cause.kind,
+                summary=cause.summary,
+                confidence=round(cause.confidence, 2),
+                candidates=_candidates(ranked),
+            ),
+            evidence=tuple(item for member in ranked for item in member.evidence)[:_EVIDENCE_MAX],
+            findings=len(story.subjects),
+            labels=dict(cause.labels),
+        )
+        story.told, story.told_ns = window, now_ns
+        return window
+
+
+def _candidates(ranked: Sequence[Finding]) -> tuple[Candidate, ...]:
+    """All findings as possible causes; what the first one explains is worth half of what it says itself."""
+    return tuple(
+        Candidate(
+            kind=finding.kind,
+            confidence=round(finding.confidence if place == 0 else finding.confidence / 2, 2),
+            why=finding.summary,
+            entity=finding.entity,
+        )
+        for place, finding in enumerate(ranked)
+    )
