@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every route in one table: parse, ask the view, the sources or the store, answer. No domain logic, no SQL.
+
+`openapi.json` describes the same table for people and programs; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from hotstage.api import documents
+from hotstage.api.access import Access
+from hotstage.api.bell import Bell
+from hotstage.api.documents import Document
+from hotstage.api.message import ApiError, Request, Response, Stream
+from hotstage.api.overrides import OverrideDesk, OverrideOrder
+from hotstage.api.stream import EventStream
+from hotstage.api.view import Sources, View, ViewCell
+from hotstage.clock import Clock
+from hotstage.errors import StoreError
+from hotstage.store import outbox, windows
+from hotstage.store.deliveries import Deliveries, DestinationReport, NotifierReport
+from hotstage.store.store import Store
+
+_WINDOW_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+MAX_WAIT_SECONDS = 30
+
+
+class Acknowledgement(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Body of `POST /v1/outbox/ack`: all up to `seq` of this store is in the notifier's own database."""
+
+    seq: Annotated[int, Meta(ge=0)]
+    store: str | None = None
+    destinations: Annotated[list[DestinationReport], Meta(max_length=256)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """All that the routes read from, and the three things that they may change."""
+
+    cell: ViewCell
+    sources: Sources
+    store: Store
+    access: Access
+    clock: Clock
+    events: EventStream
+    outbox_bell: Bell
+    overrides: OverrideDesk
+    deliveries: Deliveries
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`path` has `{name}` for a variable segment; `socket_only` routes answer on the Unix socket alone."""
+
+    method: str
+    path: str
+    answer: Callable[[Api, Request], Response | Stream]
+    summary: str
+    socket_only: bool = False
+    is_public: bool = False
+    """Answered without the token where the address is open to other hosts."""
+
+
+def healthz(api: Api, request: Request) -> Response:
+    health = api.sources.health()
+    status = 503 if health.status == "failing" else 200
+    return Response(status, msgspec.json.encode({"status": health.status, "checks": health.checks}))
+
+
+def readyz(api: Api, request: Request) -> Response:
+    is_ready, checks = api.sources.is_ready()
+    return Response(200 if is_ready else 503, msgspec.json.encode({"ready": is_ready, "checks": checks}))
+
+
+def metrics(api: Api, request: Request) -> Response:
+    body, content_type = api.sources.metrics(request.headers.get("accept", ""))
+    return Response(200, body, content_type)
+
+
+def openapi(api: Api, request: Request) -> Response:
+    body = files("hotstage.api").joinpath("openapi.json").read_bytes()
+    return Response(200, body, etag=_tag(body))
+
+
+def heat(api: Api, request: Request) -> Response:
+    return _of_view(api, "heat", _heat)
+
+
+def stages(api: Api, request: Request) -> Response:
+    return _of_view(api, "stages", _stages)
+
+
+def breakers(api: Api, request: Request) -> Response:
+    def body(view: View) -> Document:
+        return documents.breakers(view.breakers, api.clock)
+
+    view, made = api.cell.body("breakers", body)
+    # The tag is of the breakers themselves: the same while none moves, though `at` and `tick` go on.
+    told = [
+        (each.name, each.shown, each.enforced, each.override, each.is_stale, each.since_ns, each.transitions)
+        for each in view.breakers
+    ]
+    return Response(200, made, etag=_tag(repr((view.is_stale, told)).encode()))
+
+
+def window_list(api: Api, request: Request) -> Response:
+    state = request.choice("state", "all", ("open", "closed", "all"))
+    limit = request.integer("limit", 100, 1, 1000)
+    view = api.cell.view
+    live = {} if state == "closed" else {each.id: documents.window(each, api.clock) for each in view.windows}
+    # Newest first: the open ones as they are now, then what the store has.
+    found = list(reversed(live.values()))
+    if state != "open":
+        stored = windows.newest(api.store.database, include_open=False, limit=limit)
+        found += [_stored_window(each) for each in stored if each.window.id not in live]
+    return Response(200, api.cell.encode(view, {"windows": found[:limit]}))
+
+
+def window_one(api: Api, request: Request) -> Response:
+    window_id = request.segments[2]
+    view = api.cell.view
+    if _WINDOW_ID.fullmatch(window_id):
+        for each in view.windows:
+            if each.id == window_id:
+                return Response(200, api.cell.encode(view, documents.window(each, api.clock)))
+        stored = windows.load(api.store.database, window_id)
+        if stored is not None:
+            return Response(200, api.cell.encode(view, _stored_window(stored)))
+    raise ApiError(404, "no_such_window", "no such window", "list them with /v1/windows")
+
+
+def coverage(api: Api, request: Request) -> Response:
+    return _live(api, api.sources.coverage())
+
+
+def snapshot(api: Api, request: Request) -> Response:
+    return _live(api, api.sources.snapshot())
+
+
+def requests(api: Api, request: Request) -> Response:
+    after = request.integer("after", 0, 0, 1 << 62)
+    return _live(api, api.sources.requests(after, request.integer("limit", 2000, 1, 4000)))
+
+
+def frames(api: Api, request: Request) -> Response:
+    names = [name for name in request.query.get("columns", "").split(",") if name]
+    return _live(api, api.sources.frames(names, request.number("seconds", 60.0, 1.0, 86_400.0)))
+
+
+def events(api: Api, request: Request) -> Stream:
+    last_event_id = request.headers.get("last-event-id")
+    api.events.take_place()
+    return Stream(lambda out: api.events.serve(last_event_id, out))
+
+
+def override(api: Api, request: Request) -> Response:
+    if not api.access.may_operate(request.peer, request.is_authorised):
+        raise ApiError(
+            403,
+            "not_an_operator",
+            f"{request.peer.address} may not override breakers",
+            "use the Unix socket as root or as an operator, or send the bearer token",
+        )
+    actor = request.peer.address if not request.is_authorised else f"token from {request.peer.address}"
+    record = api.overrides.order(request.segments[2], request.decode(OverrideOrder), actor)
+    return _live(api, {"breaker": documents.breaker(record, api.clock)})
+
+
+def outbox_rows(api: Api, request: Request) -> Response:
+    after = request.integer("after", 0, 0, 1 << 62)
+    limit = request.integer("limit", 100, 1, 1000)
+    wait = request.number("wait", 0.0, 0.0, MAX_WAIT_SECONDS)
+    until_ns = api.clock.monotonic_ns() + round(wait * 1e9)
+    while True:
+        seen = api.outbox_bell.count
+        rows = outbox.after(api.store.database, after, limit)
+        left = (until_ns - api.clock.monotonic_ns()) / 1e9
+        if rows or left <= 0 or not api.outbox_bell.wait(seen, left):
+            break
+    body = {"store": api.store.store_id, "rows": [_outbox_row(row) for row in rows]}
+    return Response(200, msgspec.json.encode(body))
+
+
+def outbox_ack(api: Api, request: Request) -> Response:
+    said = request.decode(Acknowledgement)
+    if said.store is not None and said.store != api.store.store_id:
+        raise ApiError(409, "another_store", "these numbers are of another store", "start again from after=0")
+    if said.destinations is not None:
+        api.deliveries.put(NotifierReport(api.clock.monotonic_ns(), tuple(said.destinations)))
+    removed = outbox.acknowledge(api.store.database, said.seq) if said.seq else 0
+    return Response(200, msgspec.json.encode({"acknowledged": removed}))
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/metrics", metrics, "Prometheus exposition"),
+    Route("GET", "/healthz", healthz, "Whether the agent's ticks are alive", is_public=True),
+    Route("GET", "/readyz", readyz, "Whether probes are attached and sampled", is_public=True),
+    Route("GET", "/v1/openapi.json", openapi, "This description"),
+    Route("GET", "/v1/heat", heat, "Heat, latency and load per endpoint and instance"),
+    Route("GET", "/v1/stages", stages, "Requests and latency per stage and modality"),
+    Route("GET", "/v1/windows", window_list, "Anomaly windows, newest first"),
+    Route("GET", "/v1/windows/{id}", window_one, "One anomaly window"),
+    Route("GET", "/v1/breakers", breakers, "Circuit breakers and their transitions"),
+    Route("POST", "/v1/breakers/{name}/override", override, "Force, disable or reset a breaker"),
+    Route("GET", "/v1/coverage", coverage, "What is attached, counted and lost"),
+    Route("GET", "/v1/snapshot", snapshot, "Requests in flight and where threads are"),
+    Route("GET", "/v1/requests", requests, "Finished requests with the time of each stage"),
+    Route("GET", "/v1/frames", frames, "The last frames, by column"),
+    Route("GET", "/v1/events", events, "Transitions and windows as server-sent events"),
+    Route("GET", "/v1/outbox", outbox_rows, "Events that wait for the notifier", socket_only=True),
+    Route("POST", "/v1/outbox/ack", outbox_ack, "Forget events that the notifier holds", socket_only=True),
+)
+
+
+class Router:
+    """Finds the route of a request; the rules that hold for all routes are here."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._routes = [(tuple(route.path.split("/")[1:]), route) for route in ROUTES]
+
+    def __call__(self, request: Request) -> Response | Stream:
+        """The answer. Raises ApiError: 404, 405, 401, 403, or what the route raises."""
+        route = self._find(request)
+        if route.socket_only and not request.peer.is_local_socket:
+            raise ApiError(
+                403, "socket_only", f"{route.path} is served on the Unix socket", "see http.socket"
+            )
+        is_open = not self._api.access.is_loopback and not request.peer.is_local_socket
+        if is_open and not route.is_public and not request.is_authorised:
+            challenge = {"WWW-Authenticate": "Bearer"}
+            raise ApiError(401, "no_token", "the bearer token is missing", "see http.token_file", challenge)
+        try:
+            return route.answer(self._api, request)
+        except StoreError as error:
+            raise ApiError(503, "store", error.message, error.remedy or "see /healthz") from error
+
+    def _find(self, request: Request) -> Route:
+        method = "GET" if request.method == "HEAD" else request.method
+        matching = [route for path, route in self._routes if _matches(path, request.segments)]
+        for route in matching:
+            if route.method == method:
+                return route
+        if matching:
+            allowed = ", ".join(route.method for route in matching)
+            raise ApiError(
+                405,
+                "method_not_allowed",
+                f"{method} is not for this path",
+                f"use {allowed}",
+                {"Allow": allowed},
+            )
+        raise ApiError(404, "not_found", "no such path", "see /v1/openapi.json")
+
+
+def _matches(path: tuple[str, ...], segments: tuple[str, ...]) -> bool:
+    if len(path) != len(segments):
+        return False
+    return all(
+        want == got or (want.startswith("{") and got != "") for want, got in zip(path, segments, strict=True)
+    )
+
+
+def _of_view(api: Api, key: str, make: Callable[[View], Document]) -> Response:
+    view, body = api.cell.body(key, make)
+    return Response(200, body, etag=f'W/"{view.at_ns:x}"')
+
+
+def _tag(content: bytes) -> str:
+    """A weak tag: compressed or not, it is the same content."""
+    return f'W/"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
+
+
+def _live(api: Api, document: Document) -> Response:
+    return Response(200, api.cell.encode(api.cell.view, document))
+
+
+def _heat(view: View) -> Document:
+    if view.frame is None:
+        return {"basis": documents.HEAT_BASIS, "points": []}
+    return documents.heat(view.frame, view.endpoint_modality)
+
+
+def _stages(view: View) -> Document:
+    if view.frame is None:
+        return {"unattributed_ratio": None, "stages": []}
+    return documents.stages(view.frame)
+
+
+class _StoredClock:
+    """Dates a stored window's monotonic times by the offset that was stored with it."""
+
+    def __init__(self, wall_offset_ns: int) -> None:
+        self._offset_ns = wall_offset_ns
+
+    def wall_ns_of(self, monotonic_ns: int) -> int:
+        return monotonic_ns + self._offset_ns
+
+    def monotonic_ns(self) -> int:
+        return 0
+
+    def wall_ns(self) -> int:
+        return self._offset_ns
+
+
+def _stored_window(stored: windows.StoredWindow) -> Document:
+    document = documents.window(stored.window, _StoredClock(stored.wall_offset_ns))
+    return {**document, "interrupted": stored.state == "interrupted"}
+
+
+def _outbox_row(row: outbox.OutboxRow) -> dict[str, Any]:
+    event = row.event
+    return {
+        "seq": row.seq,
+        "id": event.id,
+        "type": event.type,
+        "subject": event.subject,
+        "created_ns": event.created_ns,
+        "body": msgspec.Raw(event.body),
+    }

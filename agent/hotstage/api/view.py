@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API reads: one immutable view that each tick replaces, and the few things asked for on demand.
+
+The tick pays for a view with one assignment: bodies are made when somebody asks, once per tick, and kept as
+bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from hotstage.api.documents import Document
+from hotstage.breaker.record import BreakerRecord
+from hotstage.clock import Clock, rfc3339
+from hotstage.frame.frame import Frame
+from hotstage.windows.window import AnomalyWindow
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The host as of one tick. `at_ns` is CLOCK_MONOTONIC; `frame` is None until the first second is over."""
+
+    tick: int
+    at_ns: int
+    frame: Frame | None = None
+    is_stale: bool = False
+    endpoint_modality: Mapping[str, str] = field(default_factory=dict)
+    windows: tuple[AnomalyWindow, ...] = ()
+    """The open ones; closed ones are in the store."""
+    breakers: tuple[BreakerRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`status` is ok, degraded or failing; a check's value is a sentence or a number, for people."""
+
+    status: str
+    checks: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is too dear or too live for a view. Called from the API's threads; each answers on its own."""
+
+    coverage: Callable[[], Document]
+    snapshot: Callable[[], Document]
+    requests: Callable[[int, int], Document]
+    """(after, limit) → finished requests."""
+    frames: Callable[[Sequence[str], float], Document]
+    """(columns, seconds) → the last frames; empty columns = all."""
+    metrics: Callable[[str], tuple[bytes, str]]
+    """(Accept header) → exposition and its content type."""
+    health: Callable[[], Health]
+    is_ready: Callable[[], tuple[bool, Document]]
+
+
+class ViewCell:
+    """Holds the current view; the tick swaps it, the API's threads read it and share what they make of it."""
+
+    def __init__(self, host_id: str, clock: Clock) -> None:
+        self._host_id = host_id
+        self._clock = clock
+        self._lock = threading.Lock()
+        # Replaced as one, so that a body never meets another view than its own.
+        self._current: tuple[View, dict[str, bytes]] = (View(0, clock.monotonic_ns(), is_stale=True), {})
+
+    @property
+    def view(self) -> View:
+        return self._current[0]
+
+    def swap(self, view: View) -> None:
+        """From now on this is the host. Never waits for a reader."""
+        self._current = (view, {})
+
+    def body(self, key: str, make: Callable[[View], Document]) -> tuple[View, bytes]:
+        """The JSON of `make(view)` with the common fields, made at most once per tick and key."""
+        view, bodies = self._current
+        made = bodies.get(key)
+        if made is None:
+            with self._lock:
+                made = bodies.get(key)
+                if made is None:
+                    made = bodies[key] = self.encode(view, make(view))
+        return view, made
+
+    def encode(self, view: View, document: Document) -> bytes:
+        """`document` as JSON with `at`, `at_ns`, `host`, `stale`, `tick`; NaN becomes null."""
+        at_ns = self._clock.wall_ns_of(view.at_ns)
+        common = {
+            "at": rfc3339(at_ns),
+            "at_ns": at_ns,
+            "host": self._host_id,
+            "stale": view.is_stale,
+            "tick": view.tick,
+        }
+        return msgspec.json.encode({**common, **document})

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every route, asked over a socket, and held against the OpenAPI file."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from importlib.resources import files
+
+import jsonschema
+import numpy as np
+import pytest
+
+from hotstage.api.routes import ROUTES
+from hotstage.api.view import Health, View
+from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
+from hotstage.frame.entity import HOST, Entity, EntityKind
+from hotstage.frame.frame import Frame
+from hotstage.store.store import Changes
+
+OPENAPI = json.loads(files("hotstage.api").joinpath("openapi.json").read_text())
+
+
+def conforms(body, schema):
+    """Raise unless `body` is what the OpenAPI file promises under this name."""
+    jsonschema.validate(body, {"$ref": f"#/components/schemas/{schema}", "components": OPENAPI["components"]})
+    return body
+
+
+def a_frame(at_ns=1):
+    route = Entity(EntityKind.route, endpoint="/v1/chat", instance="i-0")
+    instance = Entity(EntityKind.instance, instance="i-0")
+    stage = Entity(EntityKind.stage, stage="vision_encode", modality="image")
+    entities = (HOST, route, instance, stage)
+    values = np.full((len(entities), len(COLUMNS)), np.nan)
+    values[1, COLUMN_INDEX["endpoint_heat"]] = 4.5
+    values[2, COLUMN_INDEX["load_ratio"]] = 0.25
+    values[3, COLUMN_INDEX["requests_ended"]] = 23
+    return Frame(at_ns, entities, values)
+
+
+def test_the_openapi_file_lists_exactly_the_routes():
+    described = {(method.upper(), path) for path, methods in OPENAPI["paths"].items() for method in methods}
+    assert described == {(route.method, route.path) for route in ROUTES}
+    for route in ROUTES:
+        operation = OPENAPI["paths"][route.path][route.method.lower()]
+        assert operation["summary"] == route.summary
+        in_path = {p["name"] for p in operation.get("parameters", ()) if p["in"] == "path"}
+        assert in_path == {part[1:-1] for part in route.path.split("/") if part.startswith("{")}
+        assert ("Unix socket only" in operation.get("description", "")) == route.socket_only
+
+
+def test_every_schema_is_valid_and_every_reference_leads_somewhere():
+    for schema in OPENAPI["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    text = json.dumps(OPENAPI)
+    used = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert used == set(OPENAPI["components"]["schemas"])
+
+
+def test_the_file_is_served(served):
+    answer = served.ask("/v1/openapi.json")
+    assert answer.json == OPENAPI
+    assert served.ask("/v1/openapi.json", if_none_match=answer.headers["etag"]).status == 304
+
+
+def test_heat_and_stages_before_and_after_the_first_frame(served):
+    assert conforms(served.ask("/v1/heat").json, "Heat")["points"] == []
+    assert conforms(served.ask("/v1/stages").json, "Stages")["stages"] == []
+    served.api.cell.swap(View(3, 10, frame=a_frame(), endpoint_modality={"/v1/chat": "image"}))
+    heat = conforms(served.ask("/v1/heat").json, "Heat")
+    (point,) = heat["points"]
+    assert (point["heat"], point["load_ratio"], point["latency_p95_seconds"]) == (4.5, 0.25, None)
+    assert (heat["tick"], heat["stale"], heat["host"]) == (3, False, "host-1")
+    (stage,) = conforms(served.ask("/v1/stages").json, "Stages")["stages"]
+    assert (stage["stage"], stage["requests"]) == ("vision_encode", 23)
+
+
+def test_a_poller_pays_for_a_tick_once(served):
+    served.api.cell.swap(View(3, 10, frame=a_frame()))
+    tag = served.ask("/v1/heat").headers["etag"]
+    assert served.ask("/v1/heat", if_none_match=tag).status == 304
+    served.api.cell.swap(View(4, 20, frame=a_frame()))
+    assert served.ask("/v1/heat", if_none_match=tag).status == 200
+
+
+def test_breakers_keep_their_tag_over_ticks_until_one_moves(served, make):
+    served.api.cell.swap(View(1, 10, breakers=(make.breaker(),)))
+    answer = served.ask("/v1/breakers")
+    body = conforms(answer.json, "Breakers")
+    assert body["breakers"][0]["transitions"][0]["to"] == "open"
+    served.api.cell.swap(View(2, 20, breakers=(make.breaker(updated_ns=8_000),)))
+    assert served.ask("/v1/breakers", if_none_match=answer.headers["etag"]).status == 304
+    served.api.cell.swap(View(3, 30, breakers=(make.breaker(since_ns=9_000),)))
+    assert served.ask("/v1/breakers", if_none_match=answer.headers["etag"]).status == 200
+
+
+def test_windows_are_the_open_ones_of_the_view_and_the_closed_ones_of_the_store(served, make):
+    kept = (make.window("closed", opened_ns=1, closed_ns=9), make.window("live"))
+    served.api.store.commit([Changes(1, 5_000_000_000, windows=kept)])
+    served.api.cell.swap(View(1, 10, windows=(make.window("live", score=9.5),)))
+
+    def listed(query):
+        body = conforms(served.ask(f"/v1/windows{query}").json, "Windows")
+        return [(each["id"], each["state"], each["score"]) for each in body["windows"]]
+
+    live, closed = ("live", "open", 9.5), ("closed", "closed", 3.5)
+    assert listed("") == [live, closed]
+    assert listed("?state=open") == [live]
+    assert listed("?state=closed") == [closed]
+    assert listed("?limit=1") == [live]
+    stored = conforms(served.ask("/v1/windows/closed").json, "OneWindow")
+    assert (stored["closed_at_ns"], stored["interrupted"]) == (5_000_000_009, False)
+    assert conforms(served.ask("/v1/windows/live").json, "OneWindow")["score"] == 9.5
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["w-9", "..%2f..%2fetc%2fpasswd", "%2e%2e", "' OR 1=1 --", "w%00", "x" * 500, "%ff"],
+)
+def test_a_window_id_is_a_name_never_a_path_or_a_query(served, make, path):
+    served.api.store.commit([Changes(1, 1, windows=(make.window("w-1", closed_ns=9),))])
+    answer = served.ask("/v1/windows/" + path.replace(" ", "%20"))
+    assert (answer.status, answer.code) == (404, "no_such_window")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/", 404, "not_found"),
+        ("GET", "/v1", 404, "not_found"),
+        ("GET", "/v1/windows/", 404, "not_found"),
+        ("GET", "/v1/../healthz", 404, "not_found"),
+        ("GET", "/v1/windows/a/b", 404, "not_found"),
+        ("POST", "/v1/heat", 405, "method_not_allowed"),
+        ("DELETE", "/healthz", 405, "method_not_allowed"),
+        ("OPTIONS", "/v1/heat", 405, "method_not_allowed"),
+        ("GET", "/v1/windows?limit=0", 400, "bad_parameter"),
+        ("GET", "/v1/windows?state=x", 400, "bad_parameter"),
+        ("GET", "/v1/frames?seconds=nan", 400, "bad_parameter"),
+        ("GET", "/v1/outbox", 403, "socket_only"),
+        ("POST", "/v1/outbox/ack", 403, "socket_only"),
+        ("POST", "/v1/breakers/host/override", 403, "not_an_operator"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_form(served, method, path, status, code):
+    answer = served.ask(path, method)
+    assert (answer.status, answer.code) == (status, code)
+    assert conforms(answer.json, "Error")["error"]["remedy"]
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+def test_health_is_503_only_when_failing(serve, sources):
+    for number, (status, code) in enumerate((("ok", 200), ("degraded", 200), ("failing", 503))):
+        health = Health(status, {"tick": "late"})
+        served = serve(sources=sources(health=lambda health=health: health), directory=str(number))
+        answer = served.ask("/healthz")
+        assert answer.status == code
+        assert conforms(answer.json, "Health") == {"status": status, "checks": {"tick": "late"}}
+
+
+def test_readiness_is_503_until_attached(serve, sources):
+    served = serve(sources=sources(is_ready=lambda: (False, {"probes": "attaching"})))
+    answer = served.ask("/readyz")
+    assert (answer.status, conforms(answer.json, "Ready")["ready"]) == (503, False)
+
+
+def test_sources_get_their_parameters(served):
+    assert served.ask("/v1/frames?columns=load_ratio,inflight&seconds=9.5").json["seconds"] == 9.5
+    assert served.ask("/v1/frames?columns=load_ratio,inflight").json["columns"] == ["load_ratio", "inflight"]
+    assert served.ask("/v1/requests?after=7&limit=3").json["next"] == 7
+    assert served.ask("/v1/coverage").json["attached"] == 3
+    assert served.ask("/v1/snapshot").json["unclean"] == 0
+    assert served.ask("/metrics").body == b"hotstage_up 1.0\n"
+
+
+def test_an_open_address_answers_without_the_token_only_to_health_checks(serve, tmp_path):
+    (tmp_path / "token").write_text("0123456789abcdef")
+    served = serve(listen="0.0.0.0:0", token_file=str(tmp_path / "token"))
+    assert served.ask("/healthz").status == 200
+    answer = served.ask("/v1/heat")
+    assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert served.ask("/v1/heat", authorization="Bearer 0123456789abcdef").status == 200
+    assert served.ask("/v1/heat", unix=True).status == 200
+
+
+class Tick(threading.Thread):
+    """Answers overrides as the daemon's tick does."""
+
+    def __init__(self, desk, record):
+        super().__init__()
+        self.desk, self.record, self.seen, self.stop = desk, record, [], threading.Event()
+
+    def run(self):
+        while not self.stop.wait(0.002):
+            for pending in self.desk.take():
+                self.seen.append((pending.name, pending.order.action, pending.actor))
+                if pending.name == self.record.name:
+                    pending.done(self.record)
+                else:
+                    pending.refuse("no such breaker", "list them with /v1/breakers")
+
+
+@pytest.fixture
+def tick(make):
+    running = []
+
+    def start(served):
+        running.append(Tick(served.api.overrides, make.breaker("endpoint:/v1/chat")))
+        running[-1].start()
+        return running[-1]
+
+    yield start
+    for thread in running:
+        thread.stop.set()
+        thread.join(5)
+
+
+TRIP = {"action": "force_open", "ttl_seconds": 60, "reason": "test"}
+
+
+def test_an_override_on_the_socket_has_its_actor_from_the_kernel(served, tick):
+    ticking = tick(served)
+    answer = served.ask("/v1/breakers/endpoint:%2Fv1%2Fchat/override", "POST", TRIP, unix=True)
+    assert conforms(answer.json, "OneBreaker")["breaker"]["name"] == "endpoint:/v1/chat"
+    assert ticking.seen == [("endpoint:/v1/chat", "force_open", "uid 0")]
+
+
+def test_an_override_over_tcp_needs_the_token(serve, tick, tmp_path):
+    (tmp_path / "token").write_text("0123456789abcdef")
+    served = serve(token_file=str(tmp_path / "token"))
+    ticking = tick(served)
+    path = "/v1/breakers/endpoint:%2Fv1%2Fchat/override"
+    assert served.ask(path, "POST", TRIP).status == 403
+    assert served.ask(path, "POST", TRIP, authorization="Bearer wrong-wrong-wrong").status == 403
+    assert served.ask(path, "POST", TRIP, authorization="Bearer 0123456789abcdef").status == 200
+    assert ticking.seen == [("endpoint:/v1/chat", "force_open", "token from 127.0.0.1")]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"{}", {"action": "force_open"}, TRIP | {"ttl_seconds": -1}, TRIP | {"extra": 1}]
+)
+def test_a_bad_order_never_reaches_the_tick(served, tick, body):
+    ticking = tick(served)
+    answer = served.ask("/v1/breakers/host/override", "POST", body, unix=True)
+    assert (answer.status, answer.code) == (400, "bad_body")
+    assert ticking.seen == []
+
+
+def test_an_order_for_a_breaker_that_is_not_there_is_404(served, tick):
+    tick(served)
+    answer = served.ask("/v1/breakers/nope/override", "POST", TRIP, unix=True)
+    assert (answer.status, answer.code) == (404, "no_such_breaker")
+
+
+def put(served, make, *ids):
+    served.api.store.commit([Changes(1, 1, events=tuple(make.event(id) for id in ids))])
+    served.api.outbox_bell.ring()
+
+
+def test_the_outbox_gives_rows_after_a_number_and_forgets_them_when_told(served, make):
+    put(served, make, "a", "b")
+    body = conforms(served.ask("/v1/outbox?after=0&limit=10", unix=True).json, "Outbox")
+    assert [(row["seq"], row["id"], row["body"]) for row in body["rows"]] == [
+        (1, "a", {"data": {}}),
+        (2, "b", {"data": {}}),
+    ]
+    said = {"seq": 1, "store": body["store"]}
+    answer = served.ask("/v1/outbox/ack", "POST", said, unix=True)
+    assert conforms(answer.json, "Acknowledged") == {"acknowledged": 1}
+    rows = served.ask("/v1/outbox?after=0", unix=True).json["rows"]
+    assert [row["id"] for row in rows] == ["b"]
+
+
+def test_a_long_poll_returns_as_soon_as_there_is_a_row(served, make):
+    threading.Timer(0.1, put, (served, make, "late")).start()
+    began = time.monotonic()
+    rows = served.ask("/v1/outbox?wait=10", unix=True).json["rows"]
+    assert [row["id"] for row in rows] == ["late"]
+    assert time.monotonic() - began < 5
+
+
+def test_a_long_poll_without_news_ends_empty_in_time(served):
+    began = time.monotonic()
+    assert served.ask("/v1/outbox?wait=0.2", unix=True).json["rows"] == []
+    assert 0.15 < time.monotonic() - began < 5
+
+
+def test_an_acknowledgement_of_another_store_is_refused(served, make):
+    put(served, make, "a")
+    answer = served.ask("/v1/outbox/ack", "POST", {"seq": 9, "store": "other"}, unix=True)
+    assert (answer.status, answer.code) == (409, "another_store")
+    assert len(served.ask("/v1/outbox", unix=True).json["rows"]) == 1
+
+
+def test_an_acknowledgement_may_carry_the_notifiers_report(served):
+    report = {"name": "pager", "delivered": 3, "failed": 1, "dead": 0, "pending": 2}
+    answer = served.ask("/v1/outbox/ack", "POST", {"seq": 0, "destinations": [report]}, unix=True)
+    assert answer.status == 200
+    (held,) = served.api.deliveries.latest().destinations
+    assert (held.name, held.delivered, held.pending, held.is_disabled) == ("pager", 3, 2, False)
+
+
+def test_a_store_that_cannot_be_read_is_a_503_and_the_rest_is_served(served):
+    served.api.store.database._reader.close()
+    answer = served.ask("/v1/windows")
+    assert (answer.status, answer.code) == (503, "store")
+    assert served.ask("/v1/heat").status == 200

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listening and letting go."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from hotstage.api.message import Response
+from hotstage.api.server import ApiServer
+from hotstage.config.settings import HttpConfig
+from hotstage.errors import ConfigError, PreflightError
+
+
+def config(tmp_path, **changed):
+    return HttpConfig(**{"listen": "127.0.0.1:0", "socket": str(tmp_path / "agent.sock"), **changed})
+
+
+def answer(request):
+    return Response(200, b"{}")
+
+
+def test_a_port_in_use_is_said_before_anything_runs(served, tmp_path):
+    with pytest.raises(PreflightError) as caught:
+        ApiServer(config(tmp_path, listen=f"127.0.0.1:{served.server.port}"), answer)
+    assert "another agent" in caught.value.remedy
+    assert caught.value.exit_code == 4
+
+
+def test_a_socket_that_is_served_is_not_taken_over(served, tmp_path):
+    with pytest.raises(PreflightError, match=r"agent\.sock"):
+        ApiServer(config(tmp_path, socket=served.socket_path), answer)
+    assert served.ask("/healthz", unix=True).status == 200
+
+
+def test_the_socket_of_a_killed_agent_is_replaced(tmp_path):
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(tmp_path / "agent.sock"))
+    dead.close()
+    server = ApiServer(config(tmp_path), answer)
+    server.start()
+    server.stop()
+    assert not (tmp_path / "agent.sock").exists()
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path):
+    (tmp_path / "agent.sock").write_text("precious")
+    with pytest.raises(PreflightError):
+        ApiServer(config(tmp_path), answer)
+    assert (tmp_path / "agent.sock").read_text() == "precious"
+
+
+def test_the_socket_is_closed_to_others_and_open_to_its_group(tmp_path):
+    server = ApiServer(config(tmp_path), answer)
+    assert (tmp_path / "agent.sock").stat().st_mode & 0o777 == 0o600
+    server.stop()
+    server = ApiServer(config(tmp_path, socket_group="root"), answer)
+    assert (tmp_path / "agent.sock").stat().st_mode & 0o777 == 0o660
+    server.stop()
+
+
+def test_an_unknown_group_is_a_config_error_and_frees_the_port(tmp_path):
+    with pytest.raises(ConfigError, match="no group"):
+        ApiServer(config(tmp_path, socket_group="no-such-group"), answer)
+
+
+def test_stop_ends_open_connections_and_frees_the_port(served, tmp_path):
+    with socket.create_connection(("127.0.0.1", served.server.port), timeout=5) as held:
+        held.sendall(b"GET")
+        assert served.ask("/healthz").status == 200
+        served.server.stop()
+        assert held.recv(10) == b""
+    again = ApiServer(config(tmp_path, listen=f"127.0.0.1:{served.server.port}"), answer)
+    again.stop()
