@@ -15,6 +15,7 @@ class EntityKind(StrEnum):
     endpoint = "endpoint"
     instance = "instance"
     route = "route"  # endpoint × instance
+    modality = "modality"
 
 
 @dataclass(frozen=True, slots=True, order=True)

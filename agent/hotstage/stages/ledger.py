@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hotstage.stages.pulse import NameTable, Rows
 from hotstage.stages.spans import OUTCOME_LOST, REQUEST_DTYPE, SPAN_DTYPE, modality_of_masks
-from hotstage.stages.stage import STAGE_SLOTS
+from hotstage.stages.stage import STAGE_SLOTS, Stage
 
 MISSES_BEFORE_LOST = 5
 """A map read while it changes can miss an entry: a request is given up after this many looks without it."""
@@ -115,7 +115,15 @@ class Ledger:
         found, place = _find(before.key, source.keys)
         sums = _sums_of(source.keys, len(source.keys))
         rows = sums.rows
-        for field in ("request_hash", "cgroup_id", "started_ns", "stage_mask", "open_mask", "launches"):
+        for field in (
+            "request_hash",
+            "cgroup_id",
+            "started_ns",
+            "updated_ns",
+            "stage_mask",
+            "open_mask",
+            "launches",
+        ):
             rows[field] = source[field]
         rows["pid"], rows["errors"], rows["output_tokens"] = (
             source["tgid"],
@@ -227,7 +235,7 @@ def _settle(source: _Look, current: _Sums, before: _Sums, *, final: bool) -> Row
     spans["count"] = counts[row, stage] - current.counts[row, stage]  # uint16: wraps as the kernel's does
     spans["duration_ns"] = np.where(grew[row, stage], totals[row, stage] - current.totals[row, stage], 0)
     said, told = tokens[row, stage], current.tokens[row, stage]
-    spans["tokens"] = np.where(said > told, said - told, 0)
+    spans["tokens"] = _or_output(np.where(said > told, said - told, 0), spans, current.rows[row])
     current.counts[done], current.totals[done], current.tokens[done] = (
         counts[done],
         totals[done],
@@ -243,8 +251,16 @@ def _open_spans(at_ns: int, source: _Look, rows: Rows, alive: NDArray[np.bool_])
         return spans
     spans["is_open"] = True
     spans["duration_ns"] = np.maximum(np.int64(at_ns) - spans["began_ns"].astype(np.int64), 0)
-    spans["tokens"] = source.slots("tokens")[row, stage]
+    # A slot that was closed before holds the tokens of its closed spans; those of this one are not said yet.
+    said = np.where(source.slots("count")[row, stage] > 0, 0, source.slots("tokens")[row, stage])
+    spans["tokens"] = _or_output(said, spans, rows[row])
     return spans
+
+
+def _or_output(tokens: NDArray[Any], spans: Rows, requests: Rows) -> NDArray[Any]:
+    """Tokens of a decode that says none of its own are the output tokens of its request so far."""
+    is_silent = (spans["stage"] == Stage.llm_decode) & (tokens == 0)
+    return np.where(is_silent, requests["output_tokens"], tokens)
 
 
 def _spans(source: _Look, rows: Rows, row: NDArray[np.intp], stage: NDArray[np.intp]) -> Rows:

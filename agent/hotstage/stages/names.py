@@ -40,6 +40,10 @@ class Names:
         """The text of an id; an id never handed out raises IndexError."""
         return self._texts[name_id]
 
+    def find(self, text: str) -> int:
+        """The id of a text that was interned; -1 when it was not, which no row carries."""
+        return self._ids.get(text, -1)
+
     def intern(self, text: str) -> int:
         """The id of `text`; `OTHER` when the table is full."""
         known = self._ids.get(text)

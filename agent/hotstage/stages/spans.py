@@ -35,6 +35,7 @@ REQUEST_DTYPE = np.dtype(
         ("cgroup_id", np.uint64),
         ("started_ns", np.uint64),
         ("ended_ns", np.uint64),  # 0 while in flight
+        ("updated_ns", np.uint64),  # when a mark last spoke of it
         ("stage_mask", np.uint64),
         ("open_mask", np.uint64),
         ("launches", np.uint64),
