@@ -148,7 +148,7 @@ class Pipeline:
             job.queue_span = None
 
     def _schedule(self, stage: Stage) -> None:
-        """Admit what waits, once a period; the wait ends when a worker of the next stage takes the request."""
+        """Admit what waits, once a period; the wait ends when a worker of the next stage takes it."""
         line = self._lines[stage]
         while True:
             waiting = [line.get()]

@@ -177,7 +177,7 @@ static PyObject *marks_current_request(PyObject *Py_UNUSED(module), PyObject *Py
 
 static PyObject *marks_request_hash(PyObject *Py_UNUSED(module), PyObject *id)
 {
-	return PyLong_FromUnsignedLongLong(request_hash_of(id));
+	return PyLong_FromUnsignedLongLong(id == Py_None ? 0 : request_hash_of(id));
 }
 
 #define FAST(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS

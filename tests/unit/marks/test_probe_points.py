@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shipped files: where a watcher attaches, byte by byte."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+import hotstage_marks
+from hotstage_marks import _native
+
+LIBRARY = Path(hotstage_marks.__file__).with_name("libhotstage_marks.so")
+POINTS = ("stage_begin", "stage_end", "span_begin", "span_end", "request_begin", "request_end", "tokens")
+NOP_AND_RETURN = {
+    "x86_64": bytes.fromhex("0f1f440000c3"),
+    "aarch64": bytes.fromhex("1f2003d5c0035fd6"),
+}[platform.machine()]
+
+
+@pytest.mark.parametrize("file", [LIBRARY, Path(_native.__file__)], ids=["library", "extension"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_probe_point_is_exported_and_is_a_nop_and_a_return(file, point):
+    with file.open("rb") as stream:
+        elf = ELFFile(stream)
+        (symbol,) = elf.get_section_by_name(".dynsym").get_symbol_by_name(f"hotstage_mark_{point}")
+        assert symbol["st_info"]["type"] == "STT_FUNC"
+        (offset,) = elf.address_offsets(symbol["st_value"], len(NOP_AND_RETURN))
+        stream.seek(offset)
+        assert stream.read(len(NOP_AND_RETURN)) == NOP_AND_RETURN
+
+
+@pytest.mark.parametrize("file", [LIBRARY, Path(_native.__file__)], ids=["library", "extension"])
+def test_calls_stay_inside_the_file_and_no_branch_tracking_is_promised(file):
+    with file.open("rb") as stream:
+        elf = ELFFile(stream)
+        dynamic = elf.get_section_by_name(".dynamic")
+        assert any(tag.entry.d_tag == "DT_SYMBOLIC" for tag in dynamic.iter_tags())
+        relocated = {
+            elf.get_section_by_name(".dynsym").get_symbol(relocation["r_info_sym"]).name
+            for section in elf.iter_sections("SHT_RELA")
+            for relocation in section.iter_relocations()
+        }
+        assert not {name for name in relocated if name.startswith("hotstage_mark_")}
+        assert elf.get_section_by_name(".note.gnu.property") is None
+
+
+def test_the_extension_is_the_one_in_use():
+    assert hotstage_marks.is_native
