@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The explorer as a program: a Dash application over one source, served by waitress. Needs no privilege."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+from dash import Dash
+from flask import jsonify
+from waitress.server import create_server
+
+from hotstage_explorer.components.notices import freshness
+from hotstage_explorer.feed import Feed
+from hotstage_explorer.pages import heat
+from hotstage_explorer.security import content_policy, guard, own_names
+from hotstage_explorer.sources import AddressError, AgentSource, Source
+
+_INDEX = """<!DOCTYPE html>
+<html lang="en">
+<head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}
+<link rel="preload" as="script" href="/_dash-component-suites/plotly/package_data/plotly.min.js"></head>
+<body>
+{%app_entry%}
+<noscript><p class="nothing">This page needs JavaScript; the agent's HTTP API does not.</p></noscript>
+<footer hidden>{%config%}{%scripts%}{%renderer%}</footer>
+</body>
+</html>"""
+
+
+def create_app(source: Source, *, listen_host: str = "127.0.0.1") -> Dash:
+    """A ready application that reads `source`; it answers to `listen_host` besides this machine's names."""
+    feed = Feed(source)
+    app = Dash(
+        "hotstage_explorer",
+        assets_folder="assets",
+        index_string=_INDEX,
+        title="hotstage · Heat",
+        update_title=None,
+        serve_locally=True,
+        enable_mcp=False,
+        add_log_handler=False,
+        meta_tags=[{"name": "color-scheme", "content": "dark"}],
+    )
+    app.layout = lambda: heat.layout(feed)
+    heat.register(app, feed)
+
+    def healthz() -> Any:
+        """This process answers; what it knows of its agent is beside it and never makes it unhealthy."""
+        picture, now = feed.peek(), time.monotonic()
+        agent = {
+            "address": feed.address,
+            "state": freshness(picture, now),
+            "age_seconds": picture.age_seconds(now),
+        }
+        return jsonify({"status": "ok", "agent": agent})
+
+    app.server.add_url_rule("/healthz", view_func=healthz)
+    guard(app.server, content_policy(f"{h}" for h in app.csp_hashes()), own_names(listen_host))
+    return app
+
+
+def serve(listen_host: str, port: int, agent_url: str) -> int:
+    """Serve until SIGTERM or SIGINT → 0; a bad address → 2; a port in use → 4. Port 0 is any free one."""
+    try:
+        source = AgentSource(agent_url)
+    except AddressError as error:
+        print(f"hotstage explore: {error}", file=sys.stderr)
+        return 2
+    app = create_app(source, listen_host=listen_host)
+    try:
+        server = create_server(
+            app.server,
+            host=listen_host,
+            port=port,
+            threads=8,
+            ident="hotstage-explorer",
+            max_request_body_size=1 << 20,
+        )
+    except OSError as error:
+        print(
+            f"hotstage explore: cannot listen on {listen_host}:{port}: {error.strerror or error}",
+            file=sys.stderr,
+        )
+        print("Free the port, or choose another one with --listen HOST:PORT.", file=sys.stderr)
+        return 4
+    signal.signal(signal.SIGTERM, _stop)
+    shown = f"[{listen_host}]" if ":" in listen_host else listen_host
+    print(f"explorer http://{shown}:{server.effective_port}/ reads {source.address}", flush=True)
+    try:
+        server.run()
+    except (KeyboardInterrupt, SystemExit):
+        pass
+    finally:
+        server.close()
+    return 0
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)

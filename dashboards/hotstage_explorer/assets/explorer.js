@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// The browser's half of a page: grow the panels that the server sent into the page, draw its columns without touching
+// the camera, hold still while somebody rotates, move the camera by buttons, pause, and notice when the server is
+// gone. It computes nothing.
+(function () {
+    "use strict";
+
+    const HOLD_AT_MOST_MS = 10000;   // a lost pointer-up must not freeze the drawing for ever
+    const SETTLE_MS = 150;           // plotly saves the camera just after the pointer is up
+    const WHEEL_MS = 400;
+    const SERVER_LOST_MS = 8000;
+    const EYES = {
+        overview: {eye: {x: 1.45, y: 1.45, z: 0.85}, up: {x: 0, y: 0, z: 1}},
+        top: {eye: {x: 0, y: 0, z: 2.3}, up: {x: 0, y: 1, z: 0}},
+        front: {eye: {x: 0, y: -2.3, z: 0.15}, up: {x: 0, y: 0, z: 1}},
+        side: {eye: {x: 2.3, y: 0, z: 0.15}, up: {x: 0, y: 0, z: 1}},
+    };
+    const CENTER = {x: 0, y: 0, z: -0.16};
+
+    const held = {since: 0, until: 0};   // since > 0: the pointer is down; until: the wheel still turns
+    const bound = new WeakSet();         // drawings that have our listeners; a remount makes a new one
+    const shown = new WeakMap();         // drawing -> what it was given last
+    let pending = null;
+    let quietUntil = 0;                  // after a slow redraw, leave the browser time for everything else
+    let heardAt = performance.now();
+    let paused = false;
+    let clock = "";
+
+    const byId = (id) => document.getElementById(id);
+    const drawing = () => document.querySelector("#heat-figure .js-plotly-plot");
+
+    // ---- panels: [tag, attributes, child, ...] or text, grown into an element with the least change ----
+
+    const ATTRIBUTES = /^(class|title|scope|role|type|datetime|aria-[a-z]+|data-[a-z]+)$/;
+    const TAGS = new Set(("div span p ul li strong code time details summary table caption thead tbody tr th td button "
+        + "dt dd").split(" "));
+
+    function dress(element, attributes) {
+        for (const [name, value] of Object.entries(attributes)) {
+            if (name === "key") element.dataset.key = value;
+            else if (name === "fill") element.style.setProperty("--fill", `${Number(value)}%`);
+            else if (ATTRIBUTES.test(name) && element.getAttribute(name) !== value) element.setAttribute(name, value);
+        }
+        for (const {name} of [...element.attributes]) {
+            if (ATTRIBUTES.test(name) && name !== "data-key" && !(name in attributes)) element.removeAttribute(name);
+        }
+    }
+
+    function seek(from, tag, key) {
+        for (let at = from; at; at = at.nextSibling) {
+            const isSame = at.nodeType === 1 && at.localName === tag && at.dataset.key === key;
+            if (isSame) return at;
+            if (key === undefined) return null;   // without a key only the next one can be the same
+        }
+        return null;
+    }
+
+    function grow(parent, specs) {
+        let at = parent.firstChild;
+        for (const spec of specs) {
+            if (typeof spec === "string") {
+                if (at && at.nodeType === 3) {
+                    if (at.data !== spec) at.data = spec;
+                    at = at.nextSibling;
+                } else {
+                    parent.insertBefore(document.createTextNode(spec), at);
+                }
+                continue;
+            }
+            const [tag, attributes, ...children] = spec;
+            if (!TAGS.has(tag)) continue;
+            const element = seek(at, tag, attributes.key) || document.createElement(tag);
+            if (element === at) at = at.nextSibling;
+            else parent.insertBefore(element, at);
+            dress(element, attributes);
+            grow(element, children);
+        }
+        while (at) {
+            const next = at.nextSibling;
+            at.remove();
+            at = next;
+        }
+    }
+
+    function panels(shown) {
+        for (const [id, specs] of Object.entries(shown.panels)) {
+            const parent = byId(id);
+            if (parent) grow(parent, specs);
+        }
+        const page = byId("heat-page");
+        if (page) page.dataset.state = shown.state;
+        document.title = `${shown.open_windows ? `(${shown.open_windows}) ` : ""}Heat · hotstage`;
+    }
+
+    // ---- the drawing ----
+
+    function isHeld(now) {
+        if (held.since && now - held.since < HOLD_AT_MOST_MS) return true;
+        return now < held.until;
+    }
+
+    function bind(gd) {
+        if (bound.has(gd)) return;
+        bound.add(gd);
+        const down = () => { if (!held.since) held.since = performance.now(); };
+        for (const name of ["pointerdown", "mousedown", "touchstart"]) {
+            gd.addEventListener(name, down, {capture: true, passive: true});
+        }
+        gd.addEventListener("wheel", () => {
+            held.until = performance.now() + WHEEL_MS;
+            setTimeout(flush, WHEEL_MS + 10);
+        }, {capture: true, passive: true});
+    }
+
+    function release() {
+        if (!held.since) return;
+        setTimeout(() => { held.since = 0; flush(); }, SETTLE_MS);
+    }
+    for (const name of ["pointerup", "mouseup", "pointercancel", "touchend", "touchcancel", "blur"]) {
+        window.addEventListener(name, release, true);
+    }
+
+    function badge(text) {
+        const at = byId("heat-badge");
+        if (!at) return;
+        at.hidden = !text;
+        if (at.textContent !== text) at.textContent = text;
+    }
+
+    // Columns -> arguments of Plotly.update, without what the drawing already has.
+    function difference(gd, c) {
+        const is3d = Boolean(gd._fullLayout && gd._fullLayout.scene);
+        const old = shown.get(gd) || {};
+        const data = {x: [c.x], y: [c.y], "marker.color": [c.z], "marker.size": [c.size], customdata: [c.hover]};
+        if (is3d) data.z = [c.z];
+        const fixed = JSON.stringify([c.symbol, c.label, c.ids]);
+        if (old.fixed !== fixed) {
+            Object.assign(data, {"marker.symbol": [c.symbol], text: [c.label], ids: [c.ids]});
+            if (is3d && c.label.length) data.textposition = [c.label_place];
+            data.mode = [c.label.length ? "markers+text" : "markers"];
+        }
+        if (is3d) {
+            const stems = {x: [], y: [], z: []};
+            if (c.stems) c.x.forEach((x, n) => {
+                stems.x.push(x, x, null);
+                stems.y.push(c.y[n], c.y[n], null);
+                stems.z.push(0, c.z[n], null);
+            });
+            for (const axis of ["x", "y", "z"]) data[axis].push(stems[axis]);
+            // Plotly repeats a short list for the traces that follow: undefined is what leaves the stems alone.
+            for (const value of Object.values(data)) if (value.length === 1) value.push(undefined);
+        }
+        const layout = {};
+        const axes = JSON.stringify(c.axes);
+        if (old.axes !== axes) {
+            for (const [letter, axis] of Object.entries(c.axes)) {
+                if (letter === "z" && !is3d) continue;
+                const name = `${is3d ? "scene." : ""}${letter}axis`;
+                layout[`${name}.type`] = axis.type;
+                layout[`${name}.range`] = axis.range;
+                layout[`${name}.title.text`] = axis.title;
+            }
+        }
+        shown.set(gd, {fixed, axes});
+        return {data, layout, traces: is3d ? [0, 1] : [0]};
+    }
+
+    function flush() {
+        const gd = drawing();
+        const now = performance.now();
+        if (!pending || !gd || !gd._fullLayout || !window.Plotly) return null;
+        bind(gd);
+        if (isHeld(now)) {
+            badge("Updates wait while you move the view");
+            return null;
+        }
+        badge("");
+        if (document.hidden || now < quietUntil) return null;
+        const columns = pending.drawing;
+        const version = pending.version;
+        pending = null;
+        const {data, layout, traces} = difference(gd, columns);
+        window.Plotly.update(gd, data, layout, traces);
+        const took = performance.now() - now;
+        quietUntil = performance.now() + 1.5 * took;
+        gd.dataset.version = String(version);
+        gd.dataset.updates = String(Number(gd.dataset.updates || 0) + 1);
+        gd.dataset.updateMs = took.toFixed(1);
+        return {version, points: columns.x.length, ms: took};
+    }
+
+    function webgl() {
+        try {
+            const canvas = document.createElement("canvas");
+            const context = canvas.getContext("webgl2") || canvas.getContext("webgl");
+            if (context && context.getExtension("WEBGL_lose_context")) context.getExtension("WEBGL_lose_context").loseContext();
+            return Boolean(context);
+        } catch (error) {
+            return false;
+        }
+    }
+
+    document.addEventListener("click", (event) => {
+        const sort = event.target.closest && event.target.closest("[data-sort]");
+        if (sort) {
+            // The time makes every click a change, also the second one on the same column.
+            window.dash_clientside.set_props("heat-sort", {data: {column: sort.dataset.sort, at: performance.now()}});
+        }
+        const button = event.target.closest && event.target.closest("[data-camera]");
+        const gd = drawing();
+        if (!button || !gd || !gd._fullLayout || !gd._fullLayout.scene) return;
+        window.Plotly.relayout(gd, {"scene.camera": {...EYES[button.dataset.camera], center: CENTER}});
+    });
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) flush(); });
+
+    setInterval(() => {
+        const gd = drawing();
+        if (gd) bind(gd);
+        if (pending) flush();
+        const lost = byId("heat-lost");
+        if (lost) lost.hidden = paused || document.hidden || performance.now() - heardAt < SERVER_LOST_MS;
+    }, 500);
+
+    window.dash_clientside = Object.assign({}, window.dash_clientside, {
+        hotstage: {
+            show(shown) {
+                const skip = window.dash_clientside.no_update;
+                if (!shown) return skip;
+                heardAt = performance.now();
+                clock = shown.clock;
+                panels(shown);
+                pending = shown;
+                return flush() || skip;
+            },
+            fall_back(_id, view) {
+                if (webgl()) return window.dash_clientside.no_update;
+                document.body.classList.add("no-webgl");
+                return view === "2d" ? window.dash_clientside.no_update : "2d";
+            },
+            pause(_clicks, wasPaused) {
+                paused = !wasPaused;
+                heardAt = performance.now();
+                document.body.classList.toggle("is-paused", paused);
+                return [paused, paused ? "Resume" : "Pause", paused ? `Paused at ${clock}` : ""];
+            },
+        },
+    });
+}());

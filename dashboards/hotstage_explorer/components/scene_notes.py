@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words around the drawing: its shapes, what is hottest, what is not drawn and why, why it is empty."""
+
+from __future__ import annotations
+
+from hotstage_explorer import units
+from hotstage_explorer.components.node import Node, node
+from hotstage_explorer.components.words import nothing
+from hotstage_explorer.figures import points
+from hotstage_explorer.picture import HeatPoint, Picture
+
+
+def legend(selection: points.Selection) -> list[Node]:
+    """The shapes that are drawn; the colours have their own bar."""
+    drawn = {p.modality if p.modality in points.SYMBOLS else "other" for p in selection.drawn}
+    shapes = {**points.SYMBOLS, "other": points.OTHER_SYMBOL}
+    marks = [
+        node("span", node("span", cls=f"shape {shape}", aria_hidden="true"), name)
+        for name, shape in shapes.items()
+        if name in drawn
+    ]
+    return [*marks, node("span", "larger = more requests", cls="soft")] if marks else []
+
+
+def empty(picture: Picture, selection: points.Selection) -> Node | None:
+    """Why nothing is drawn, None when something is."""
+    if selection.drawn:
+        return None
+    if picture.heat.read_at is None:
+        return nothing("No data yet", "The first answer of the agent fills this drawing.")
+    if selection.incomplete:
+        seen = len(selection.incomplete)
+        return nothing(
+            f"{seen:,} point{'s' if seen > 1 else ''} known, none can be placed yet",
+            "A point needs heat, instance load and a P95, which takes 20 requests within 60 s.",
+        )
+    return nothing("No traffic yet", "An endpoint appears here with its first marked request.")
+
+
+def caption(selection: points.Selection) -> list[Node]:
+    """The hottest point in a sentence, and what is left out."""
+    said = []
+    if selection.drawn:
+        hottest = selection.drawn[0]
+        figures = (
+            f" on {hottest.instance}: {units.significant(hottest.heat)} weighted requests/s, "
+            f"P95 {units.duration(hottest.p95_seconds)}, load {units.percent(hottest.load_ratio)}"
+        )
+        said.append(node("p", "Hottest: ", node("code", hottest.endpoint), figures))
+    if selection.incomplete and selection.drawn:
+        said.append(node("p", _incomplete(selection.incomplete)))
+    if selection.cooler:
+        said.append(node("p", _cooler(selection.cooler)))
+    return said
+
+
+def _incomplete(left: tuple[HeatPoint, ...]) -> str:
+    slow = sum(p.p95_seconds is None for p in left)
+    why = "P95 unknown, n < 20" if slow == len(left) else "a coordinate is unknown"
+    return f"Not drawn: {len(left):,} ({why}); listed below"
+
+
+def _cooler(left: tuple[HeatPoint, ...]) -> str:
+    heat = sum(p.heat or 0.0 for p in left)
+    slowest = max((p.p95_seconds for p in left if p.p95_seconds is not None), default=None)
+    return (
+        f"Not drawn: {len(left):,} cooler ones, together {units.significant(heat)} weighted requests/s, "
+        f"{sum(p.requests or 0 for p in left):,} requests, highest P95 {units.duration(slowest)}"
+    )

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The 3D scene: X endpoint heat, Y P95 latency, Z and colour instance load, size request count. Pure.
+
+Ranges, camera and `uirevision` are fixed at birth; updates replace columns only (assets/explorer.js).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotstage_explorer.figures import palette
+
+EYE = {"x": 1.45, "y": 1.45, "z": 0.85}
+
+
+def scene(columns: dict[str, Any]) -> dict[str, Any]:
+    """`points.columns(…)` → a plotly figure: trace 0 the markers, trace 1 their stems down to the floor."""
+    axes = columns["axes"]
+    return {
+        "data": [_markers(columns), _stems(columns)],
+        "layout": {
+            "autosize": True,
+            "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
+            "paper_bgcolor": palette.PANEL,
+            "font": {"family": palette.FONT, "color": palette.INK_SOFT, "size": 12},
+            "showlegend": False,
+            "uirevision": "heat",
+            "hoverlabel": {
+                "bgcolor": palette.FLOOR,
+                "bordercolor": palette.GRID,
+                "align": "left",
+                "font": {"family": palette.FONT, "color": palette.INK, "size": 12.5},
+            },
+            "scene": {
+                "uirevision": "heat",
+                "aspectmode": "cube",
+                "dragmode": "turntable",
+                "camera": {
+                    "eye": EYE,
+                    "center": {"x": 0, "y": 0, "z": -0.16},
+                    "up": {"x": 0, "y": 0, "z": 1},
+                },
+                "bgcolor": palette.PANEL,
+                "xaxis": _axis(axes["x"]),
+                "yaxis": _axis(axes["y"]),
+                # A floor, but no walls: a wall would cut the names of the points before it.
+                "zaxis": {**_axis(axes["z"]), "showbackground": True, "backgroundcolor": palette.FLOOR},
+            },
+        },
+    }
+
+
+def stems(columns: dict[str, Any]) -> dict[str, list[float | None]]:
+    """One vertical line per marker, separated by gaps; none where there are too many to tell apart."""
+    if not columns["stems"]:
+        return {"x": [], "y": [], "z": []}
+    lines: dict[str, list[float | None]] = {"x": [], "y": [], "z": []}
+    for x, y, z in zip(columns["x"], columns["y"], columns["z"], strict=True):
+        lines["x"] += [x, x, None]
+        lines["y"] += [y, y, None]
+        lines["z"] += [0.0, z, None]
+    return lines
+
+
+def _markers(columns: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "scatter3d",
+        "mode": "markers+text" if columns["label"] else "markers",
+        "name": "endpoint × instance",
+        "x": columns["x"],
+        "y": columns["y"],
+        "z": columns["z"],
+        "ids": columns["ids"],
+        "text": columns["label"],
+        "textposition": columns["label_place"] or "top center",
+        "textfont": {"family": palette.FONT, "size": 12, "color": palette.INK},
+        "customdata": columns["hover"],
+        "hovertemplate": columns["hovertemplate"],
+        "marker": {
+            "size": columns["size"],
+            "symbol": columns["symbol"],
+            "color": columns["z"],
+            "cmin": 0,
+            "cmax": 100,
+            "colorscale": palette.LOAD_SCALE,
+            "opacity": 0.95,
+            "line": {"color": "rgba(232, 237, 244, 0.75)", "width": 1},
+            "colorbar": colour_bar(),
+        },
+    }
+
+
+def colour_bar() -> dict[str, Any]:
+    return {
+        "title": {
+            "text": "Instance load (%)",
+            "side": "right",
+            "font": {"color": palette.INK_SOFT, "size": 12},
+        },
+        "tickvals": [0, 20, 40, 60, 80, 100],
+        "tickfont": {"color": palette.INK_SOFT, "size": 11},
+        "thickness": 12,
+        "len": 0.62,
+        "x": 1,
+        "xanchor": "right",
+        "y": 0.5,
+        "outlinewidth": 0,
+    }
+
+
+def _stems(columns: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "scatter3d",
+        "mode": "lines",
+        **stems(columns),
+        "line": {"color": "#66758a", "width": 2},
+        "hoverinfo": "skip",
+        "connectgaps": False,
+    }
+
+
+def _axis(axis: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "title": {"text": axis["title"], "font": {"color": palette.INK, "size": 12.5}},
+        "type": axis["type"],
+        "range": axis["range"],
+        "autorange": False,
+        "nticks": 6,
+        "tickfont": {"color": palette.INK_SOFT, "size": 11},
+        "gridcolor": palette.GRID,
+        "linecolor": palette.GRID,
+        "zeroline": False,
+        "showbackground": False,
+        "showspikes": True,
+        "spikecolor": palette.INK_SOFT,
+        "spikethickness": 1,
+        "spikesides": False,
+    }

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heat points → the columns that both views draw, and the axes they are drawn on. Pure, no Dash, no HTTP.
+
+The columns travel to the browser once a tick; `assets/explorer.js` hands them to the drawing as they are.
+"""
+
+from __future__ import annotations
+
+import heapq
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hotstage_explorer import units
+from hotstage_explorer.figures.scale import Scales
+from hotstage_explorer.picture import HeatPoint
+
+MAX_DRAWN = 2000  # what software rendering redraws in 0.3 s
+MAX_LABELS = 6
+MAX_STEMS = 200
+SMALLEST_PX, LARGEST_PX = 7.0, 30.0
+
+# One marker per modality: colour is taken by the load.
+# (Plotly draws symbols as letters of a font; these are in every font, its `x` is not.)
+SYMBOLS = {"text": "circle", "image": "square", "audio": "diamond", "video": "cross", "mixed": "diamond-open"}
+OTHER_SYMBOL = "circle-open"
+
+_PLACES = ("top left", "bottom center", "top center", "top right")
+
+HOVER_TEMPLATE = (
+    "<b>%{customdata[0]}</b><br>on %{customdata[1]}, %{customdata[2]}<br>"
+    "Heat %{customdata[3]} weighted requests/s (%{customdata[4]} requests/s)<br>"
+    "P95 latency %{customdata[5]}<br>"
+    "Instance load %{customdata[6]} (CPU %{customdata[7]}, memory %{customdata[8]})<br>"
+    "Dispatch deviation %{customdata[9]} (log2 of load share ÷ heat share)<br>"
+    "%{customdata[10]} requests<extra></extra>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is drawn, hottest first, and what is not, with the reason."""
+
+    drawn: tuple[HeatPoint, ...]
+    cooler: tuple[HeatPoint, ...]
+    incomplete: tuple[HeatPoint, ...]
+
+
+def select(points: Sequence[HeatPoint], limit: int = MAX_DRAWN) -> Selection:
+    """The `limit` hottest points with all three coordinates; the rest is told in words, never placed at 0."""
+    whole = [p for p in points if p.is_drawable]
+    drawn = heapq.nlargest(limit, whole, key=_heat)
+    kept = {id(p) for p in drawn}
+    return Selection(
+        tuple(drawn),
+        tuple(p for p in whole if id(p) not in kept),
+        tuple(p for p in points if not p.is_drawable),
+    )
+
+
+def columns(drawn: Sequence[HeatPoint], scales: Scales, *, is_log: bool) -> dict[str, Any]:
+    """The drawing as plain JSON: coordinates in the axes' units, hover texts' parts, axes."""
+    per_unit, _ = p95_unit(scales)
+    many = len(drawn) > MAX_STEMS
+    return {
+        "ids": [f"{p.endpoint}|{p.instance}|{p.modality}" for p in drawn],
+        "x": [_rounded(p.heat) for p in drawn],
+        "y": [_rounded((p.p95_seconds or 0) * per_unit) for p in drawn],
+        "z": [_rounded((p.load_ratio or 0) * 100) for p in drawn],
+        "size": [_size(p.requests, scales) for p in drawn],
+        "symbol": [SYMBOLS.get(p.modality, OTHER_SYMBOL) for p in drawn],
+        "label": [] if many else _labels(drawn),
+        "label_place": [] if many else _label_places(drawn),
+        "hover": [_hover_parts(p) for p in drawn],
+        "hovertemplate": HOVER_TEMPLATE,
+        "stems": not many,
+        "axes": axes(scales, is_log=is_log),
+    }
+
+
+def axes(scales: Scales, *, is_log: bool) -> dict[str, dict[str, Any]]:
+    """Titles with units and fixed ranges. A logarithmic axis takes its range as powers of ten."""
+    per_unit, unit = p95_unit(scales)
+    top = scales.p95_seconds * per_unit
+    floor = min(scales.p95_floor_seconds * per_unit, top / 10)
+    return {
+        "x": {"title": "Endpoint heat (weighted requests/s)", "type": "linear", "range": [0, scales.heat]},
+        "y": {
+            "title": f"P95 latency ({unit}{', log' if is_log else ''})",
+            "type": "log" if is_log else "linear",
+            "range": [round(math.log10(floor), 6), round(math.log10(top), 6)]
+            if is_log
+            else [0, _rounded(top)],
+        },
+        "z": {
+            "title": "Instance load (%)",
+            "type": "linear",
+            "range": [0, _rounded(scales.load_ratio * 100)],
+        },
+    }
+
+
+def p95_unit(scales: Scales) -> tuple[float, str]:
+    """(units per second, unit): ms until the axis reaches 2 s. The axis only grows, so this changes once."""
+    return (1.0, "s") if scales.p95_seconds >= 2 else (1000.0, "ms")
+
+
+def _hover_parts(p: HeatPoint) -> list[str]:
+    return [
+        _safe(p.endpoint),
+        _safe(p.instance),
+        _safe(p.modality),
+        units.significant(p.heat),
+        _known(units.significant(p.request_rate)),
+        units.duration(p.p95_seconds),
+        units.percent(p.load_ratio),
+        _known(units.percent(p.cpu_load_ratio)),
+        _known(units.percent(p.memory_load_ratio)),
+        _known(units.signed(p.deviation)),
+        _known(units.count(p.requests)),
+    ]
+
+
+def _labels(drawn: Sequence[HeatPoint]) -> list[str]:
+    """A name at the hottest point of each of the hottest endpoints: more names would hide each other."""
+    named: set[str] = set()
+    labels = []
+    for p in drawn:
+        is_first = p.endpoint not in named and len(named) < MAX_LABELS
+        named.add(p.endpoint)
+        labels.append(_safe(p.endpoint, 32) if is_first else "")
+    return labels
+
+
+def _label_places(drawn: Sequence[HeatPoint]) -> list[str]:
+    """Neighbours' names on different sides; by name, so that a name keeps its side while heat changes."""
+    order = {name: n for n, name in enumerate(sorted({p.endpoint for p in drawn}))}
+    return [_PLACES[order[p.endpoint] % len(_PLACES)] for p in drawn]
+
+
+def _known(text: str) -> str:
+    return "unknown" if text == units.DASH else text
+
+
+def _safe(name: str, limit: int = 80) -> str:
+    """Plotly reads tags in texts: a name must stay a name."""
+    return html.escape(name if len(name) <= limit else name[: limit - 1] + "…", quote=False)
+
+
+def _size(requests: int | None, scales: Scales) -> float:
+    """Area follows the request count; an unknown count gets the smallest marker."""
+    share = min(1.0, (requests or 0) / scales.requests)
+    return round(SMALLEST_PX + (LARGEST_PX - SMALLEST_PX) * math.sqrt(share), 1)
+
+
+def _rounded(value: float | None) -> float:
+    return 0.0 if not value else float(f"{value:.4g}")
+
+
+def _heat(point: HeatPoint) -> float:
+    return point.heat or 0.0

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Axis ends that only grow, in steps of 1-2-5, so that axes stand still while data moves. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hotstage_explorer.picture import HeatPoint
+
+_HEADROOM = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Upper ends; `p95_floor_seconds` is the lower end of the logarithmic P95 axis and only shrinks."""
+
+    heat: float = 1.0
+    p95_seconds: float = 0.1
+    p95_floor_seconds: float = 0.01
+    load_ratio: float = 1.0
+    requests: float = 100.0
+
+    def to_json(self) -> dict[str, float]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> Scales | None:
+        """What a browser kept for us; None when it is not usable."""
+        if not isinstance(value, dict):
+            return None
+        try:
+            scales = cls(**{name: float(end) for name, end in value.items()})
+        except (TypeError, ValueError, OverflowError):
+            return None
+        return scales if all(math.isfinite(end) and end > 0 for end in asdict(scales).values()) else None
+
+
+def step_above(value: float) -> float:
+    """The smallest of … 1, 2, 5, 10, 20, 50 … that is ≥ value (> 0)."""
+    power = math.floor(math.log10(value))
+    for exponent in (power, power + 1):
+        for mantissa in (1.0, 2.0, 5.0):
+            step = mantissa * 10.0**exponent
+            if step >= value * (1 - 1e-9):
+                return step
+    return 10.0 ** (power + 2)
+
+
+def step_below(value: float) -> float:
+    """The largest power of ten that is ≤ value (> 0)."""
+    return 10.0 ** math.floor(math.log10(value) + 1e-9)
+
+
+def grown(previous: Scales | None, points: Iterable[HeatPoint]) -> Scales:
+    """Ends that hold every known value and are never inside `previous`."""
+    points = tuple(points)
+    old = previous or Scales()
+    p95 = [p.p95_seconds for p in points if p.p95_seconds is not None and p.p95_seconds > 0]
+    return Scales(
+        heat=_end(old.heat, previous is not None, (p.heat for p in points)),
+        p95_seconds=_end(old.p95_seconds, previous is not None, p95),
+        p95_floor_seconds=min(old.p95_floor_seconds, step_below(max(min(p95), 1e-6)))
+        if p95
+        else old.p95_floor_seconds,
+        load_ratio=_end(old.load_ratio, True, (p.load_ratio for p in points)),
+        requests=_end(old.requests, previous is not None, (p.requests for p in points)),
+    )
+
+
+def _end(old: float, keeps_old: bool, values: Iterable[float | None]) -> float:
+    largest = max((v for v in values if v is not None), default=0.0)
+    if largest <= 0 or (keeps_old and largest <= old):
+        return old
+    needed = step_above(min(max(largest * _HEADROOM, 1e-6), 1e300))
+    return max(old, needed) if keeps_old else needed

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page Heat: which endpoint on which instance is hot, slow and loaded, and what hotstage makes of it.
+
+One answer a second carries everything. The browser's half (assets/explorer.js) puts it on the page, so that
+an update never touches the camera. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html
+from dash.exceptions import PreventUpdate
+
+from hotstage_explorer import units
+from hotstage_explorer.components import (
+    breakers,
+    notices,
+    point_table,
+    scene_notes,
+    stage_table,
+    status,
+    windows,
+)
+from hotstage_explorer.components.graph import graph
+from hotstage_explorer.components.node import Node, as_json
+from hotstage_explorer.feed import Feed
+from hotstage_explorer.figures import points
+from hotstage_explorer.figures.heat_plane import plane
+from hotstage_explorer.figures.heat_scene import scene
+from hotstage_explorer.figures.scale import Scales, grown
+from hotstage_explorer.pages.heat_layout import page
+from hotstage_explorer.picture import Picture
+
+PATH = "/"
+TITLE = "Heat"
+
+
+def content(
+    picture: Picture, now: float, *, view: point_table.View, scales: Scales | None, is_log: bool
+) -> tuple[dict[str, Any], Scales]:
+    """(all that one picture puts on the page, the axes' ends to grow from); `now` is monotonic seconds."""
+    state = notices.freshness(picture, now)
+    selection = points.select(picture.heat.value)
+    ends = grown(scales, selection.drawn)
+    shown = {
+        "version": picture.version,
+        "clock": units.clock(picture.tick_wall_ns),
+        "state": state,
+        "open_windows": sum(w.is_open for w in picture.windows.value),
+        "drawing": points.columns(selection.drawn, ends, is_log=is_log),
+        "panels": _panels(picture, now, state, selection, view),
+    }
+    return shown, ends
+
+
+def layout(feed: Feed) -> html.Div:
+    """The page with the newest picture already in it."""
+    shown, ends = content(feed.latest(), time.monotonic(), view=point_table.View(), scales=None, is_log=False)
+    return page(shown, {"version": shown["version"], "scales": ends.to_json()}, TITLE, PATH)
+
+
+def register(app: Dash, feed: Feed) -> None:
+    """Wire the page to `feed`."""
+    _register_tick(app, feed)
+    _register_drawing(app, feed)
+    _register_point_view(app)
+
+
+def _panels(
+    picture: Picture,
+    now: float,
+    state: notices.Freshness,
+    selection: points.Selection,
+    view: point_table.View,
+) -> dict[str, list[Any]]:
+    found = notices.notices(picture, now)
+    table, place = point_table.point_table(picture.heat, view)
+    made: dict[str, list[Node | str | None]] = {
+        "heat-notices": [notice.shown() for notice in found],
+        # Titles alone: an age that changes every second would be read out every second.
+        "heat-announcement": ["; ".join(notice.title for notice in found)],
+        "heat-status": [*status.status(picture, state, now)],
+        "heat-empty": [scene_notes.empty(picture, selection)],
+        "heat-legend": [*scene_notes.legend(selection)],
+        "heat-caption": [*scene_notes.caption(selection)],
+        "heat-windows": [windows.windows(picture.windows, picture.tick_wall_ns)],
+        "heat-windows-tally": [windows.tally(picture.windows)],
+        "heat-breakers": [breakers.breakers(picture.breakers, picture.tick_wall_ns)],
+        "heat-breakers-tally": [breakers.tally(picture.breakers)],
+        "heat-stages": [stage_table.stage_table(picture.stages, picture.windows.value)],
+        "heat-points": [table],
+        "heat-points-place": [place],
+    }
+    return {name: as_json([n for n in nodes if n is not None]) for name, nodes in made.items()}
+
+
+def _register_tick(app: Dash, feed: Feed) -> None:
+    def tick(_beat: int, axis: str, _refit: int, view: Any, kept: Any) -> tuple[Any, Any]:
+        picture = feed.latest()
+        known = kept if isinstance(kept, dict) else {}
+        if ctx.triggered_id == "heat-beat" and known.get("version") == picture.version:
+            raise PreventUpdate
+        scales = None if ctx.triggered_id == "heat-refit" else Scales.from_json(known.get("scales"))
+        shown, ends = content(
+            picture, time.monotonic(), view=point_table.view_of(view), scales=scales, is_log=axis == "log"
+        )
+        return shown, {"version": picture.version, "scales": ends.to_json()}
+
+    app.callback(
+        Output("heat-shown", "data"),
+        Output("heat-kept", "data"),
+        Input("heat-beat", "n_intervals"),
+        Input("heat-p95-axis", "value"),
+        Input("heat-refit", "n_clicks"),
+        Input("heat-view-of-points", "data"),
+        State("heat-kept", "data"),
+        prevent_initial_call=True,
+    )(tick)
+    app.clientside_callback(
+        ClientsideFunction("hotstage", "show"), Output("heat-applied", "data"), Input("heat-shown", "data")
+    )
+    app.clientside_callback(
+        ClientsideFunction("hotstage", "pause"),
+        Output("heat-beat", "disabled"),
+        Output("heat-pause", "children"),
+        Output("heat-paused", "children"),
+        Input("heat-pause", "n_clicks"),
+        State("heat-beat", "disabled"),
+        prevent_initial_call=True,
+    )
+
+
+def _register_drawing(app: Dash, feed: Feed) -> None:
+    def draw(view: str, axis: str, kept: Any) -> dcc.Graph:
+        selection = points.select(feed.latest().heat.value)
+        scales = Scales.from_json(kept.get("scales")) if isinstance(kept, dict) else None
+        columns = points.columns(selection.drawn, grown(scales, selection.drawn), is_log=axis == "log")
+        return graph("heat-graph", scene(columns) if view == "3d" else plane(columns))
+
+    app.callback(
+        Output("heat-figure", "children"),
+        Input("heat-view", "value"),
+        State("heat-p95-axis", "value"),
+        State("heat-kept", "data"),
+        prevent_initial_call=True,
+    )(draw)
+    app.clientside_callback(
+        ClientsideFunction("hotstage", "fall_back"),
+        Output("heat-view", "value"),
+        Input("heat-page", "id"),
+        State("heat-view", "value"),
+    )
+
+
+def _register_point_view(app: Dash) -> None:
+    def rearrange(sort: Any, words: str | None, _back: int, _on: int, kept: Any) -> dict[str, Any]:
+        view = point_table.view_of(kept)
+        if ctx.triggered_id == "heat-sort":
+            column = sort.get("column") if isinstance(sort, dict) else None
+            return point_table.sorted_by(view, str(column)).to_json()
+        if ctx.triggered_id == "heat-filter":
+            return point_table.filtered(view, words or "").to_json()
+        return point_table.turned(view, 1 if ctx.triggered_id == "heat-points-on" else -1).to_json()
+
+    app.callback(
+        Output("heat-view-of-points", "data"),
+        Input("heat-sort", "data"),
+        Input("heat-filter", "value"),
+        Input("heat-points-back", "n_clicks"),
+        Input("heat-points-on", "n_clicks"),
+        State("heat-view-of-points", "data"),
+        prevent_initial_call=True,
+    )(rearrange)

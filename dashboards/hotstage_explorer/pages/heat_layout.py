@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where everything stands on the page Heat; `pages.heat` says what is in it. No callbacks, no data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import dcc, html
+
+from hotstage_explorer.components.graph import graph
+from hotstage_explorer.figures.heat_scene import scene
+
+PERIOD_MS = 1000
+# (label, the eye's name in assets/explorer.js); the first one is where the page starts.
+CAMERAS = (("Overview", "overview"), ("Heat × P95", "top"), ("Heat × load", "front"), ("P95 × load", "side"))
+
+
+def page(shown: dict[str, Any], kept: dict[str, Any], title: str, path: str) -> html.Div:
+    """The whole page: `shown` is what it starts with, `kept` what it gives back with the next question."""
+    return html.Div(
+        [
+            dcc.Interval(id="heat-beat", interval=PERIOD_MS),
+            dcc.Store(id="heat-shown", data=shown),
+            dcc.Store(id="heat-kept", data=kept),
+            dcc.Store(id="heat-view-of-points"),
+            dcc.Store(id="heat-sort"),
+            dcc.Store(id="heat-applied"),
+            _header(title, path),
+            html.Dl(id="heat-status", className="status"),
+            html.Div(id="heat-announcement", className="sr-only", role="status"),
+            html.Div(id="heat-notices", className="notices"),
+            _server_lost(),
+            html.Main(
+                [
+                    _scene_panel(shown["drawing"]),
+                    html.Div(
+                        [
+                            _list_panel("heat-windows", "Anomaly windows"),
+                            _list_panel("heat-breakers", "Circuit breakers"),
+                        ],
+                        className="side",
+                    ),
+                    _stages_panel(),
+                    _points_panel(),
+                ]
+            ),
+        ],
+        id="heat-page",
+        className="page",
+    )
+
+
+def _scrolled(identity: str, label: str, name: str) -> html.Div:
+    """Content that scrolls inside its panel: reachable by keyboard, so it has a name."""
+    return html.Div(id=identity, className=name, tabIndex=0, role="group", **{"aria-label": label})
+
+
+def _header(title: str, path: str) -> html.Header:
+    return html.Header(
+        [
+            html.Div(
+                [
+                    html.Span(className="mark", **{"aria-hidden": "true"}),
+                    html.Span("hotstage", className="brand"),
+                ]
+            ),
+            html.Nav(
+                html.A(title, href=path, className="here", **{"aria-current": "page"}),
+                **{"aria-label": "Pages"},
+            ),
+            html.Div(
+                [
+                    html.Span(id="heat-paused", className="paused", role="status"),
+                    html.Span("All times UTC", className="soft"),
+                    html.Button(
+                        "Pause",
+                        id="heat-pause",
+                        className="button",
+                        title="Stop or resume all updates of this page",
+                    ),
+                ],
+                className="header-end",
+            ),
+        ],
+        className="header",
+    )
+
+
+def _server_lost() -> html.Div:
+    """Shown by assets/explorer.js, for nobody else could."""
+    return html.Div(
+        [
+            html.Strong("Explorer unreachable"),
+            html.Span("This page has lost its server; values stand still until it is back."),
+        ],
+        id="heat-lost",
+        className="notice critical",
+        hidden=True,
+    )
+
+
+def _scene_panel(drawing: dict[str, Any]) -> html.Section:
+    return html.Section(
+        [
+            html.Div(
+                [
+                    html.Div(
+                        [
+                            html.H1("Endpoint heat, latency and load"),
+                            html.P("One marker per endpoint on one instance", className="soft"),
+                        ]
+                    ),
+                    html.Div(
+                        [
+                            _choice("heat-view", "View", (("3D", "3d"), ("2D", "2d"))),
+                            _choice("heat-p95-axis", "P95 axis", (("Linear", "linear"), ("Log", "log"))),
+                            html.Button(
+                                "Refit axes",
+                                id="heat-refit",
+                                className="button",
+                                title="By themselves axes only grow; this fits them to the values of now",
+                            ),
+                        ],
+                        className="controls",
+                    ),
+                ],
+                className="panel-head",
+            ),
+            _stage(drawing),
+            html.Div(
+                [
+                    html.Div(id="heat-legend", className="legend"),
+                    html.Div(id="heat-caption", className="caption"),
+                ],
+                className="panel-foot",
+            ),
+        ],
+        className="panel scene-panel",
+    )
+
+
+def _stage(drawing: dict[str, Any]) -> html.Div:
+    words = "Drawing of endpoint heat, P95 latency and instance load; the table Endpoints has its figures"
+    return html.Div(
+        [
+            html.Div(
+                graph("heat-graph", scene(drawing)),
+                id="heat-figure",
+                className="figure-box",
+            ),
+            html.Div(id="heat-empty", className="overlay"),
+            html.Div(id="heat-badge", className="badge", hidden=True),
+            html.Div(
+                [
+                    html.Button(label, className="button small", **{"data-camera": eye})
+                    for label, eye in CAMERAS
+                ],
+                className="cameras",
+                role="group",
+                **{"aria-label": "Camera"},
+            ),
+        ],
+        className="stage",
+        role="group",
+        **{"aria-label": words},
+    )
+
+
+def _list_panel(identity: str, title: str) -> html.Section:
+    tally = html.Span(id=f"{identity}-tally", className="tally")
+    return html.Section(
+        [
+            html.Div([html.H2(title), tally], className="panel-head"),
+            _scrolled(identity, title, "scroll"),
+        ],
+        className="panel",
+    )
+
+
+def _stages_panel() -> html.Section:
+    head = html.Div(
+        [html.H2("Stages"), html.Span("in pipeline order", className="tally")], className="panel-head"
+    )
+    return html.Section(
+        [head, _scrolled("heat-stages", "Stages", "wide-scroll")], className="panel stages-panel"
+    )
+
+
+def _points_panel() -> html.Section:
+    words = dcc.Input(
+        id="heat-filter", type="search", placeholder="Filter by name", debounce=0.3, maxLength=80
+    )
+    return html.Section(
+        [
+            html.Div(
+                [
+                    html.H2("Endpoints"),
+                    html.Div(
+                        [
+                            html.Label(
+                                [html.Span("Filter endpoints", className="sr-only"), words],
+                                className="filter",
+                            ),
+                            html.Button("Previous", id="heat-points-back", className="button small"),
+                            html.Span(id="heat-points-place", className="tally"),
+                            html.Button("Next", id="heat-points-on", className="button small"),
+                        ],
+                        className="controls",
+                    ),
+                ],
+                className="panel-head",
+            ),
+            _scrolled("heat-points", "Endpoints", "wide-scroll"),
+        ],
+        className="panel points-panel",
+    )
+
+
+def _choice(identity: str, label: str, options: tuple[tuple[str, str], ...]) -> html.Div:
+    buttons = dcc.RadioItems(
+        id=identity,
+        options=[{"label": name, "value": value} for name, value in options],
+        value=options[0][1],
+        className="choice",
+        inline=True,
+    )
+    return html.Div(
+        [html.Span(label, className="soft", id=f"{identity}-label"), buttons],
+        className="choice-box",
+        role="group",
+        **{"aria-labelledby": f"{identity}-label"},
+    )
