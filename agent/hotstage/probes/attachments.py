@@ -206,9 +206,7 @@ class Attachments:
         with self._lock:
             held = [held for held in self._held.values() if held.users]
             return tuple(
-                missed
-                for library in held
-                for missed in (*library.candidate.missed, *_refused(library.attachment))
+                missed for library in held for missed in (*library.candidate.missed, *_refused(library))
             )
 
     def counts(self) -> tuple[int, int]:
@@ -313,10 +311,10 @@ def _points(attachment: Attachment | None) -> list[AttachPoint]:
     return [point for link in attachment.links for point in link.points] if attachment else []
 
 
-def _refused(attachment: Attachment | None) -> list[MissedSymbol]:
-    if attachment is None:
-        return []
-    return [MissedSymbol("", refused.point.symbol, refused.reason) for refused in attachment.refused]
+def _refused(held: _Held) -> list[MissedSymbol]:
+    path = held.candidate.parsed.library.path
+    refused = held.attachment.refused if held.attachment else ()
+    return [MissedSymbol(path, point.point.symbol, point.reason) for point in refused]
 
 
 def _coverage_of(use: _Use) -> LibraryCoverage:

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotstage.probes.catalogue import LIBRARIES
-from hotstage.probes.catalogue.placement import place
+from hotstage.probes.catalogue.placement import CODE_BYTES, place
 from hotstage.probes.catalogue.spec import CallSpec, LibrarySpec
 from hotstage.probes.discovery.elf import Symbol
 from hotstage.probes.discovery.libraries import ParsedLibrary, close_library, open_library
 from hotstage.probes.discovery.processes import Mapping
 from hotstage.probes.loader.base import AttachPoint
 
-CODE_BYTES = 32
-"""What placement is shown of each function."""
 _CHECKED_POINTS = 4
 _PATCHED = (0xCC, 0xE8)
 """First byte of a probed instruction: the breakpoint, or the call that replaces a five-byte nop."""

@@ -73,6 +73,18 @@ class Follower(Protocol):
         ...
 
 
+class News(Protocol):
+    """Where records come from: `Sideband`, or a test's own."""
+
+    def follow_cpus(self) -> bool: ...
+
+    def wait(self, timeout_seconds: float) -> None: ...
+
+    def drain(self) -> list[Event]: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class _Known:
     """A process of interest, and which libraries of it the follower knows or is about to."""
@@ -103,13 +115,14 @@ class Watch:
         *,
         inspect: Callable[[Path, int, Mapping], Candidate],
         deadline_seconds: float,
+        news: News | None = None,
     ) -> None:
         self._table = table
         self._inspect = inspect
         self._follower = follower
         self._clock = clock
         self._lookups = Lookups(deadline_seconds, clock.monotonic_ns)
-        self._sideband = Sideband(self._lookups.wake_fd)
+        self._news: News = news or Sideband(self._lookups.wake_fd)
         self._known: dict[int, _Known] = {}
         self._looking: set[int] = set()
         self._again: set[int] = set()
@@ -136,7 +149,7 @@ class Watch:
         end_ns = self._clock.monotonic_ns() + int(settle_seconds * 1e9)
         self._rescan()
         while self._lookups.pending and self._clock.monotonic_ns() < end_ns:
-            self._sideband.wait(_BUSY_WAIT_SECONDS)
+            self._news.wait(_BUSY_WAIT_SECONDS)
             self._step()
         settled = not self._lookups.pending
         self._thread.start()
@@ -147,13 +160,13 @@ class Watch:
         self._is_closing = True
         if self._thread.ident is not None:
             self._thread.join(5.0)
-        self._sideband.close()
+        self._news.close()
         self._lookups.close()
 
     def _follow(self) -> None:
         while not self._is_closing:
             busy = self._lookups.pending > 0 or bool(self._dying)
-            self._sideband.wait(_BUSY_WAIT_SECONDS if busy else _IDLE_WAIT_SECONDS)
+            self._news.wait(_BUSY_WAIT_SECONDS if busy else _IDLE_WAIT_SECONDS)
             try:
                 self._step()
             except Exception:  # one odd process must not end the watching of all others
@@ -162,7 +175,7 @@ class Watch:
             threading.Event().wait(_GATHER_SECONDS)
 
     def _step(self) -> None:
-        for event in self._sideband.drain():
+        for event in self._news.drain():
             self._take(event)
         for outcome in self._lookups.finished():
             self._settle(outcome)
@@ -214,7 +227,7 @@ class Watch:
         now_ns = self._clock.monotonic_ns()
         self._rescan_due_ns = now_ns + int(RESCAN_SECONDS * 1e9)
         self.rescans += 1
-        self._sideband.follow_cpus()
+        self._news.follow_cpus()
         for pid in list(self._known):
             self._is_gone(pid, now_ns)
         for pid in self._table.pids():

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries of the dead stay for a last read, and those of a pid that lives again stay altogether."""
+
+from __future__ import annotations
+
+from hotstage.probes.departures import Departures
+
+LINGER_NS = 5_000
+
+
+def test_a_process_is_due_once_after_the_linger() -> None:
+    departures = Departures(LINGER_NS)
+    departures.process_gone(42, 1_000)
+    assert departures.due(5_999) == ([], [])
+    assert departures.due(6_000) == ([42], [])
+    assert departures.due(60_000) == ([], [])
+
+
+def test_a_pid_seen_again_is_not_due() -> None:
+    departures = Departures(LINGER_NS)
+    departures.process_gone(42, 0)
+    departures.process_seen(42)
+    assert departures.due(10_000) == ([], [])
+
+
+def test_threads_are_due_with_their_process() -> None:
+    departures = Departures(LINGER_NS)
+    departures.thread_gone(42, 43, 100)
+    assert departures.due(5_100) == ([], [(42, 43)])
