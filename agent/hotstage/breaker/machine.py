@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The circuit breaker as a pure function: (record, evidence, now) → (record, transition or None).
 
-closed ──window in 2 of the last 3 looks, with samples──▶ open ──cool-down over, window gone──▶ half_open
-half_open ──window again──▶ open (cool-down doubles, capped); half_open ──traffic ends well, no window──▶ closed
+closed ──window in 2 of 3 looks, with samples──▶ open ──cool-down over, window gone──▶ half_open
+half_open ──window again──▶ open (cool-down doubles); half_open ──requests end well, no window──▶ closed
 Without data nothing moves and the record is stale. Overrides lie over the state, which goes on moving.
 """
 

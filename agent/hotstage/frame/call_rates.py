@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cumulative call counters → rates over the last ten seconds, per process and per stage × modality."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hotstage.probes.catalogue import calls_by_id
+from hotstage.probes.catalogue.spec import Family
+from hotstage.probes.maps.layout import CALLS_MAX
+from hotstage.probes.samples import CallSample
+from hotstage.stages.stage import NO_STAGE
+
+WINDOW_NS = 10_000_000_000
+
+_COUNTED = ("calls", "launches", "unattributed", "errors", "errors_oom")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was counted in an interval."""
+
+    calls: float = 0
+    launches: float = 0
+    unattributed: float = 0
+    errors: float = 0
+    errors_oom: float = 0
+
+    def add(self, other: Counts) -> None:
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True)
+class _Interval:
+    at_ns: int
+    seconds: float
+    by_pid: dict[int, Counts] = field(default_factory=dict)
+    by_stage: dict[tuple[int, int], Counts] = field(default_factory=dict)
+
+
+class CallRates:
+    """Feed it each CallSample; counters of processes that have gone just stop. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._is_launch = _table({Family.LAUNCH, Family.GRAPH_LAUNCH})
+        self._is_mark = _table({Family.MARK})
+        self._before: dict[tuple[int, int, int], tuple[int, ...]] | None = None
+        self._at_ns = 0
+        self._recent: deque[_Interval] = deque()
+
+    def take(self, sample: CallSample) -> None:
+        """Subtract the sample before; the first one is the baseline, and a sample seen already is ignored."""
+        if sample.at_ns == self._at_ns:
+            return
+        now = self._grouped(sample)
+        if self._before is not None:
+            interval = _Interval(sample.at_ns, (sample.at_ns - self._at_ns) / 1e9)
+            for key, totals in now.items():
+                before = self._before.get(key, (0,) * len(_COUNTED))
+                grew = Counts(*(max(total - told, 0) for total, told in zip(totals, before, strict=True)))
+                if grew.calls:
+                    pid, stage, modality = key
+                    interval.by_pid.setdefault(pid, Counts()).add(grew)
+                    interval.by_stage.setdefault((stage, modality), Counts()).add(grew)
+            self._recent.append(interval)
+        while self._recent and sample.at_ns - self._recent[0].at_ns >= WINDOW_NS:
+            self._recent.popleft()
+        self._before, self._at_ns = now, sample.at_ns
+
+    @property
+    def seconds(self) -> float:
+        """Time that the counts below cover; 0 before the second sample."""
+        return sum(interval.seconds for interval in self._recent)
+
+    def of_pids(self, pids: Iterable[int]) -> Counts:
+        """Counts of these processes together."""
+        total = Counts()
+        for pid in pids:
+            for interval in self._recent:
+                if pid in interval.by_pid:
+                    total.add(interval.by_pid[pid])
+        return total
+
+    def of_all(self) -> Counts:
+        return self.of_pids({pid for interval in self._recent for pid in interval.by_pid})
+
+    def of_stages(self) -> dict[tuple[int, int], Counts]:
+        """(stage, modality) → counts; launches without a stage are not here."""
+        totals: dict[tuple[int, int], Counts] = {}
+        for interval in self._recent:
+            for code, counts in interval.by_stage.items():
+                if code[0] != NO_STAGE:
+                    totals.setdefault(code, Counts()).add(counts)
+        return totals
+
+    def _grouped(self, sample: CallSample) -> dict[tuple[int, int, int], tuple[int, ...]]:
+        """(pid, stage, modality) → cumulative counts, in the order of `Counts`. Marks are not calls."""
+        keys, stats = sample.keys, sample.stats
+        wanted = ~self._is_mark[np.minimum(keys["call"], CALLS_MAX - 1)]
+        keys, stats = keys[wanted], stats[wanted]
+        if len(keys) == 0:
+            return {}
+        code = keys["tgid"].astype(np.uint64) << 16 | keys["stage"].astype(np.uint64) << 8 | keys["modality"]
+        distinct, inverse = np.unique(code, return_inverse=True)
+        launches = np.where(self._is_launch[np.minimum(keys["call"], CALLS_MAX - 1)], stats["count"], 0)
+        bare = np.where(keys["stage"] == NO_STAGE, launches, 0)
+        columns = []
+        for values in (stats["count"], launches, bare, stats["errors"], stats["errors_oom"]):
+            total = np.zeros(len(distinct), np.uint64)
+            np.add.at(total, inverse, values.astype(np.uint64))
+            columns.append(total.tolist())
+        return {
+            (int(each) >> 16, int(each) >> 8 & 0xFF, int(each) & 0xFF): tuple(
+                column[row] for column in columns
+            )
+            for row, each in enumerate(distinct)
+        }
+
+
+def _table(families: set[Family]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Call id → whether it is of one of the families."""
+    table = np.zeros(CALLS_MAX, np.bool_)
+    for call_id, call in calls_by_id().items():
+        table[call_id] = call.family in families
+    return table

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulses, call counters, devices and host → one frame a second, all sources on one time. Never judges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from hotstage.config.settings import FrameConfig
+from hotstage.devices.samples import HARDWARE_SLOWDOWN, DeviceSample, DevicesState
+from hotstage.frame.align import age_seconds, is_fresh
+from hotstage.frame.call_rates import CallRates, Counts
+from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
+from hotstage.frame.entity import HOST, Entity, EntityKind
+from hotstage.frame.frame import Frame
+from hotstage.frame.served import Cells, Served
+from hotstage.host.samples import HostSample
+from hotstage.probes.samples import CallSample
+from hotstage.stages.pulse import Pulse
+from hotstage.stages.stage import modality_name, stage_name
+
+_EVER_SAMPLED = frozenset({DevicesState.sampling, DevicesState.failed, DevicesState.hung})
+
+
+class Fuser:
+    """`fuse` once a second with the pulses since the last time. Not thread-safe."""
+
+    def __init__(self, config: FrameConfig) -> None:
+        self._max_age_ns = round(config.stale_after_seconds * 1e9)
+        self._served = Served(config)
+        self._calls = CallRates()
+        self._calls_ns: int | None = None
+        self._last_ns: int | None = None
+        self._pulse: Pulse | None = None
+
+    @property
+    def endpoint_modality(self) -> Mapping[str, str]:
+        """Endpoint → the modality of most of its requests so far."""
+        return self._served.endpoint_modality
+
+    def fuse(
+        self,
+        at_ns: int,
+        pulses: Sequence[Pulse],
+        calls: CallSample | None = None,
+        devices: DeviceSample | None = None,
+        host: HostSample | None = None,
+    ) -> Frame:
+        """The frame of the second that ends at `at_ns` (CLOCK_MONOTONIC). None = that source is unknown."""
+        for pulse in pulses:
+            self._served.take(pulse)
+            self._pulse = pulse
+        if calls is not None:
+            self._calls.take(calls)
+            self._calls_ns = calls.at_ns
+        cells: Cells = {HOST: {}}
+        self._served.fill(at_ns, cells)
+        self._fill_losses(pulses, at_ns, cells)
+        pids = self._pids_by_instance()
+        calls_are_fresh = is_fresh(self._calls_ns, at_ns, self._max_age_ns)
+        if calls_are_fresh:
+            self._fill_calls(pids, cells)
+        host_is_fresh = host is not None and is_fresh(host.at_ns, at_ns, self._max_age_ns)
+        if host is not None and host_is_fresh:
+            _fill_host(host, pids, cells)
+        if devices is not None:
+            _fill_devices(devices, at_ns, cells)
+        _fill_deviation(cells)
+        stale = {
+            "requests": not pulses or any(pulse.stale for pulse in pulses),
+            "calls": not calls_are_fresh,
+            "host": not host_is_fresh,
+            "devices": devices is not None and devices.state in _EVER_SAMPLED and not devices.is_fresh,
+        }
+        self._last_ns = at_ns
+        return _frame(at_ns, cells, frozenset(name for name, is_stale in stale.items() if is_stale))
+
+    def _pids_by_instance(self) -> dict[str, list[int]]:
+        """Instance → its living processes; processes that served none are under the empty name."""
+        pids: dict[str, list[int]] = {}
+        if self._pulse is None:
+            return pids
+        rows = self._pulse.processes[~self._pulse.processes["is_dead"]]
+        for pid, instance in zip(rows["pid"].tolist(), rows["instance"].tolist(), strict=True):
+            pids.setdefault(self._pulse.names.instances[instance], []).append(pid)
+        return pids
+
+    def _fill_losses(self, pulses: Sequence[Pulse], at_ns: int, cells: Cells) -> None:
+        lost = sum(
+            count for pulse in pulses for name, count in pulse.lost.items() if name.startswith("lost_")
+        )
+        seconds = 1.0 if self._last_ns is None else max((at_ns - self._last_ns) / 1e9, 0.1)
+        cells[HOST]["loss_rate"] = lost / seconds
+
+    def _fill_calls(self, pids: Mapping[str, Iterable[int]], cells: Cells) -> None:
+        seconds = self._calls.seconds
+        if seconds <= 0:
+            return
+        _put_counts(cells[HOST], self._calls.of_all(), seconds)
+        for instance, own in pids.items():
+            if instance:
+                entity = Entity(EntityKind.instance, instance=instance)
+                _put_counts(cells.setdefault(entity, {}), self._calls.of_pids(own), seconds)
+            for pid in own:
+                entity = Entity(EntityKind.process, pid=pid)
+                _put_counts(cells.setdefault(entity, {}), self._calls.of_pids([pid]), seconds)
+        for (stage, modality), counts in self._calls.of_stages().items():
+            entity = Entity(EntityKind.stage, stage=stage_name(stage), modality=modality_name(modality))
+            cell = cells.setdefault(entity, {})
+            cell["call_rate"], cell["launch_rate"] = counts.calls / seconds, counts.launches / seconds
+
+
+def _put_counts(cell: dict[str, float], counts: Counts, seconds: float) -> None:
+    cell["call_rate"] = counts.calls / seconds
+    cell["launch_rate"] = counts.launches / seconds
+    cell["call_error_rate"] = counts.errors / seconds
+    cell["allocation_failure_rate"] = counts.errors_oom / seconds
+    cell["unattributed_ratio"] = counts.unattributed / counts.launches if counts.launches else math.nan
+
+
+def _fill_host(host: HostSample, pids: Mapping[str, Iterable[int]], cells: Cells) -> None:
+    _put_load(cells[HOST], host.cpu_ratio, host.memory_used_ratio)
+    for instance, own in pids.items():
+        loads = [host.processes[pid] for pid in own if pid in host.processes]
+        for load in loads:
+            cell = cells.setdefault(Entity(EntityKind.process, pid=load.pid), {})
+            _put_load(cell, load.cpu_load_ratio, load.memory_load_ratio)
+            cell["resident_bytes"] = load.rss_bytes
+        if not instance or not loads:
+            continue
+        cpu = sum(load.cpu_load_ratio for load in loads)
+        memory = sum(load.memory_load_ratio for load in loads)
+        cell = cells.setdefault(Entity(EntityKind.instance, instance=instance), {})
+        _put_load(cell, cpu, memory)
+        cell["resident_bytes"] = sum(load.rss_bytes for load in loads)
+        for route in [entity for entity in cells if entity.kind is EntityKind.route]:
+            if route.instance == instance:
+                _put_load(cells[route], cpu, memory)
+
+
+def _put_load(cell: dict[str, float], cpu: float, memory: float) -> None:
+    cell["cpu_load_ratio"], cell["memory_load_ratio"] = cpu, memory
+    cell["load_ratio"] = (cpu + memory) / 2
+
+
+def _fill_deviation(cells: Cells) -> None:
+    """log2(load share ÷ heat share) of each instance; unknown with one instance, or without load or heat."""
+    known = {
+        entity: (cell.get("load_ratio", math.nan), cell.get("endpoint_heat", math.nan))
+        for entity, cell in cells.items()
+        if entity.kind is EntityKind.instance
+    }
+    load, heat = (sum(pair[place] for pair in known.values()) for place in (0, 1))
+    if len(known) < 2 or not load > 0 or not heat > 0:
+        return
+    for entity, (own_load, own_heat) in known.items():
+        if own_load > 0 and own_heat > 0:
+            cells[entity]["dispatch_deviation"] = math.log2((own_load / load) / (own_heat / heat))
+
+
+def _fill_devices(devices: DeviceSample, at_ns: int, cells: Cells) -> None:
+    cells[HOST]["gpu_count"] = float(len(devices.rows)) if devices.is_fresh else math.nan
+    for row in devices.rows:
+        entity = Entity(
+            EntityKind.gpu, gpu_uuid=row["uuid"].decode(), pci_bus_id=row["pci_bus_id"].decode() or None
+        )
+        cell = cells.setdefault(entity, {})
+        cell["gpu_sample_age_seconds"] = age_seconds(int(row["at_ns"]), at_ns)
+        if not devices.is_fresh:
+            continue
+        used, total = float(row["memory_used_bytes"]), float(row["memory_total_bytes"])
+        cell["gpu_lost"] = float(row["is_lost"] != 0)
+        cell["gpu_memory_used_bytes"], cell["gpu_memory_total_bytes"] = used, total
+        cell["gpu_memory_used_ratio"] = used / total if total > 0 else math.nan
+        cell["gpu_utilisation_ratio"] = float(row["utilisation_ratio"])
+        cell["gpu_memory_busy_ratio"] = float(row["memory_busy_ratio"])
+        cell["gpu_power_watts"] = float(row["power_watts"])
+        cell["gpu_temperature_celsius"] = float(row["temperature_celsius"])
+        cell["gpu_sm_clock_hertz"] = float(row["sm_clock_hertz"])
+        cell["gpu_hardware_slowdown"] = float(int(row["event_reasons"]) & HARDWARE_SLOWDOWN != 0)
+        cell["nvml_call_seconds"] = float(row["call_seconds"])
+
+
+def _frame(at_ns: int, cells: Cells, stale: frozenset[str]) -> Frame:
+    entities = sorted(cells, key=lambda entity: (list(EntityKind).index(entity.kind), str(entity)))
+    values = np.full((len(entities), len(COLUMNS)), np.nan)
+    for row, entity in enumerate(entities):
+        for name, value in cells[entity].items():
+            column = COLUMNS[COLUMN_INDEX[name]]
+            if entity.kind in column.entities:
+                values[row, COLUMN_INDEX[name]] = value
+    return Frame(at_ns, tuple(entities), values, stale)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last minute of ended things, as a ring of rows: bounded, and grouped without a loop over rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[Any]
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+
+class Rolling:
+    """Rows of `dtype` (which has `at_ns`, uint64), appended in order of time. Not thread-safe."""
+
+    def __init__(self, dtype: np.dtype[Any], capacity: int) -> None:
+        self._rows = np.zeros(capacity, dtype)
+        self._next = 0
+        self._filled = 0
+
+    def append(self, rows: Rows) -> None:
+        """Take rows in; beyond the capacity the oldest go, and the look-back shrinks."""
+        rows = rows[-len(self._rows) :]
+        end = self._next + len(rows)
+        split = max(len(self._rows) - self._next, 0)
+        self._rows[self._next : end] = rows[:split]
+        self._rows[: len(rows) - split] = rows[split:] if len(rows) > split else rows[:0]
+        self._next = end % len(self._rows)
+        self._filled = min(self._filled + len(rows), len(self._rows))
+
+    def since(self, at_ns: int) -> Rows:
+        """A copy of the rows later than `at_ns`, in no particular order."""
+        rows = self._rows[: self._filled]
+        kept: Rows = rows[rows["at_ns"] > max(at_ns, 0)]
+        return kept
+
+
+def nearest_ranks(codes: Codes, values: Floats, shares: tuple[float, ...]) -> dict[int, tuple[int, Floats]]:
+    """Nearest-rank quantiles of (N,) values per code → code: (n, one value a share).
+
+    The nearest rank of share q among n is the ⌈q·n⌉-th smallest: always a value that occurred.
+    """
+    if len(codes) == 0:
+        return {}
+    order = np.lexsort((values, codes))
+    codes, values = codes[order], values[order]
+    distinct, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    ranks = np.ceil(np.outer(counts, shares) - 1e-9).astype(np.int64) - 1  # (groups, shares)
+    picked = values[first[:, None] + np.maximum(ranks, 0)]
+    return {
+        int(code): (int(count), picked[row])
+        for row, (code, count) in enumerate(zip(distinct, counts, strict=True))
+    }
+
+
+def sums(codes: Codes, weights: Floats | None = None) -> dict[int, float]:
+    """Count, or sum of weights, per code."""
+    if len(codes) == 0:
+        return {}
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    totals = np.bincount(inverse, weights=weights, minlength=len(distinct))
+    return dict(zip(distinct.tolist(), totals.tolist(), strict=True))

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pulses say about the last minute → columns of endpoint, instance, route and stage. Never judges."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from hotstage.config.settings import FrameConfig
+from hotstage.frame.align import age_seconds
+from hotstage.frame.entity import HOST, Entity, EntityKind
+from hotstage.frame.rolling import Codes, Rolling, Rows, nearest_ranks, sums
+from hotstage.stages.names import OTHER
+from hotstage.stages.pulse import NameTable, Pulse
+from hotstage.stages.spans import OUTCOME_CANCELLED, OUTCOME_ERROR, OUTCOME_LOST, OUTCOME_REFUSED
+from hotstage.stages.stage import modality_name, stage_name
+
+Cells = dict[Entity, dict[str, float]]
+
+RATE_NS = 10_000_000_000
+SHARES = (0.50, 0.95, 0.99)
+
+_REQUESTS_KEPT = 32_768
+_SPANS_KEPT = 131_072
+
+_REQUEST_DTYPE = np.dtype(
+    [
+        ("at_ns", np.uint64),
+        ("started_ns", np.uint64),
+        ("seconds", np.float64),
+        ("endpoint", np.int64),
+        ("instance", np.int64),
+        ("tokens", np.float64),
+        ("outcome", np.uint8),
+        ("modality", np.uint8),
+    ]
+)
+_SPAN_DTYPE = np.dtype(
+    [("at_ns", np.uint64), ("code", np.int64), ("seconds", np.float64), ("count", np.float64)]
+)
+
+_GROUPS: tuple[EntityKind, ...] = (
+    EntityKind.host,
+    EntityKind.endpoint,
+    EntityKind.instance,
+    EntityKind.route,
+)
+
+
+class Served:
+    """Take every pulse; `fill` once a frame. Not thread-safe."""
+
+    def __init__(self, config: FrameConfig) -> None:
+        self._window_ns = round(config.latency_window_seconds * 1e9)
+        self._min_samples = config.quantile_min_samples
+        self._weights = config.heat_weights
+        self._max_endpoints = config.max_endpoints
+        self._requests = Rolling(_REQUEST_DTYPE, _REQUESTS_KEPT)
+        self._spans = Rolling(_SPAN_DTYPE, _SPANS_KEPT)
+        self._ended: dict[EntityKind, Counter[int]] = {kind: Counter() for kind in _GROUPS}
+        self._ended_stages: Counter[int] = Counter()
+        self._first_ns: int | None = None
+        self._pulse: Pulse | None = None
+        self._modality: dict[int, Counter[int]] = {}
+
+    @property
+    def endpoint_modality(self) -> Mapping[str, str]:
+        """Endpoint → the modality of most of its requests so far."""
+        if self._pulse is None:
+            return {}
+        names = self._pulse.names.endpoints
+        return {
+            names[endpoint]: modality_name(seen.most_common(1)[0][0])
+            for endpoint, seen in self._modality.items()
+            if endpoint
+        }
+
+    def take(self, pulse: Pulse) -> None:
+        """Add what ended in the pulse."""
+        if self._first_ns is None:
+            self._first_ns = pulse.at_ns
+        self._pulse = pulse
+        ended = pulse.requests_ended
+        rows = np.zeros(len(ended), _REQUEST_DTYPE)
+        rows["at_ns"] = pulse.at_ns
+        rows["started_ns"] = ended["started_ns"]
+        rows["seconds"] = (
+            np.maximum(ended["ended_ns"].astype(float) - ended["started_ns"].astype(float), 0.0) / 1e9
+        )
+        rows["endpoint"], rows["instance"] = self._folded(ended["endpoint"]), ended["instance"]
+        rows["tokens"], rows["outcome"], rows["modality"] = (
+            ended["output_tokens"],
+            ended["outcome"],
+            ended["modality"],
+        )
+        self._requests.append(rows)
+        for kind in _GROUPS:
+            self._ended[kind].update(_codes(kind, rows).tolist())
+        for endpoint, modality in zip(rows["endpoint"].tolist(), rows["modality"].tolist(), strict=True):
+            self._modality.setdefault(endpoint, Counter())[modality] += 1
+        spans = np.zeros(len(pulse.ended), _SPAN_DTYPE)
+        count = np.maximum(pulse.ended["count"], 1)
+        spans["at_ns"], spans["count"] = pulse.at_ns, count
+        spans["code"] = pulse.ended["stage"].astype(np.int64) << 8 | pulse.ended["modality"]
+        spans["seconds"] = pulse.ended["duration_ns"] / count / 1e9
+        self._spans.append(spans)
+        for code, number in sums(spans["code"], spans["count"]).items():
+            self._ended_stages[code] += int(number)
+
+    def fill(self, now_ns: int, cells: Cells) -> None:
+        """Columns of source `requests` for all entities seen since the start."""
+        pulse = self._pulse
+        if pulse is None or self._first_ns is None:
+            return
+        seconds = min(max((now_ns - self._first_ns) / 1e9, 1.0), RATE_NS / 1e9)
+        recent = self._requests.since(now_ns - self._window_ns)
+        inflight = np.zeros(len(pulse.requests_open), _REQUEST_DTYPE)
+        inflight["started_ns"] = pulse.requests_open["started_ns"]
+        inflight["endpoint"] = self._folded(pulse.requests_open["endpoint"])
+        inflight["instance"] = pulse.requests_open["instance"]
+        for kind in _GROUPS:
+            self._fill_group(kind, recent, inflight, now_ns, seconds, cells)
+        self._fill_stages(now_ns, seconds, cells)
+        self._fill_heat(cells)
+
+    def _fill_group(
+        self, kind: EntityKind, recent: Rows, inflight: Rows, now_ns: int, seconds: float, cells: Cells
+    ) -> None:
+        assert self._pulse is not None
+        entity_of = _namer(kind, self._pulse.names)
+        known = set(self._ended[kind]) | set(_codes(kind, inflight).tolist())
+        begun = np.concatenate([inflight, recent])
+        begun = begun[begun["started_ns"] > max(now_ns - RATE_NS, 0)]
+        rates = sums(_codes(kind, begun))
+        waiting = sums(_codes(kind, inflight))
+        oldest = _oldest(_codes(kind, inflight), inflight["started_ns"], now_ns)
+        unwanted = np.isin(recent["outcome"], (OUTCOME_CANCELLED, OUTCOME_REFUSED))
+        judged = recent[~unwanted & (recent["outcome"] != OUTCOME_LOST)]
+        ranks = nearest_ranks(_codes(kind, judged), judged["seconds"], SHARES)
+        counted = sums(_codes(kind, recent[~unwanted]))
+        failed = sums(_codes(kind, recent[np.isin(recent["outcome"], (OUTCOME_ERROR, OUTCOME_LOST))]))
+        late = recent[recent["at_ns"] > max(now_ns - RATE_NS, 0)]
+        tokens = sums(_codes(kind, late), late["tokens"])
+        for code in known:
+            cell = cells.setdefault(entity_of(code), {})
+            cell["request_rate"] = rates.get(code, 0.0) / seconds
+            cell["requests_ended"] = float(self._ended[kind][code])
+            cell["inflight"] = waiting.get(code, 0.0)
+            cell["oldest_age_seconds"] = oldest.get(code, math.nan)
+            cell["error_ratio"] = failed.get(code, 0.0) / counted[code] if counted.get(code) else math.nan
+            self._put_ranks(cell, ranks.get(code))
+            if kind in (EntityKind.host, EntityKind.instance):
+                cell["token_rate"] = tokens.get(code, 0.0) / seconds
+
+    def _fill_stages(self, now_ns: int, seconds: float, cells: Cells) -> None:
+        assert self._pulse is not None
+        recent = self._spans.since(now_ns - self._window_ns)
+        ranks = nearest_ranks(recent["code"], recent["seconds"], SHARES)
+        late = recent[recent["at_ns"] > max(now_ns - RATE_NS, 0)]
+        rates = sums(late["code"], late["count"])
+        spans = self._pulse.open
+        codes = spans["stage"].astype(np.int64) << 8 | spans["modality"]
+        waiting, oldest = sums(codes), _oldest(codes, spans["began_ns"], now_ns)
+        for code in set(self._ended_stages) | set(codes.tolist()):
+            entity = Entity(
+                EntityKind.stage, stage=stage_name(code >> 8), modality=modality_name(code & 0xFF)
+            )
+            cell = cells.setdefault(entity, {})
+            cell["requests_ended"] = float(self._ended_stages[code])
+            cell["inflight"] = waiting.get(code, 0.0)
+            cell["oldest_age_seconds"] = oldest.get(code, math.nan)
+            cell["stage_rate"] = rates.get(code, 0.0) / seconds
+            self._put_ranks(cell, ranks.get(code))
+
+    def _fill_heat(self, cells: Cells) -> None:
+        """Heat = request rate × weight; an endpoint's and an instance's is the sum over its routes."""
+        for entity in [entity for entity in cells if entity.kind is EntityKind.route]:
+            heat = cells[entity]["request_rate"] * self._weights.get(entity.endpoint or "", 1.0)
+            cells[entity]["endpoint_heat"] = heat
+            for whole in (
+                Entity(EntityKind.endpoint, endpoint=entity.endpoint),
+                Entity(EntityKind.instance, instance=entity.instance),
+            ):
+                cell = cells.setdefault(whole, {})
+                cell["endpoint_heat"] = cell.get("endpoint_heat", 0.0) + heat
+
+    def _put_ranks(
+        self, cell: dict[str, float], ranked: tuple[int, Sequence[float] | np.ndarray] | None
+    ) -> None:
+        count, values = ranked if ranked is not None else (0, ())
+        cell["latency_samples"] = float(count)
+        enough = count >= self._min_samples
+        for name, place in (("p50", 0), ("p95", 1), ("p99", 2)):
+            cell[f"latency_{name}_seconds"] = float(values[place]) if enough else math.nan
+
+    def _folded(self, endpoints: Rows) -> Rows:
+        """Endpoint ids; those beyond the limit become `other`. Ids are handed out in order of appearance."""
+        return np.where(endpoints > self._max_endpoints + OTHER, OTHER, endpoints)
+
+
+def _codes(kind: EntityKind, rows: Rows) -> Codes:
+    if kind is EntityKind.endpoint:
+        return rows["endpoint"].astype(np.int64)
+    if kind is EntityKind.instance:
+        return rows["instance"].astype(np.int64)
+    if kind is EntityKind.route:
+        return rows["endpoint"].astype(np.int64) << 20 | rows["instance"].astype(np.int64)
+    return np.zeros(len(rows), np.int64)
+
+
+def _namer(kind: EntityKind, names: NameTable) -> Callable[[int], Entity]:
+    endpoints, instances = names.endpoints, names.instances
+    if kind is EntityKind.endpoint:
+        return lambda code: Entity(kind, endpoint=endpoints[code] or "unknown")
+    if kind is EntityKind.instance:
+        return lambda code: Entity(kind, instance=instances[code] or "unknown")
+    if kind is EntityKind.route:
+        return lambda code: Entity(
+            kind,
+            endpoint=endpoints[code >> 20] or "unknown",
+            instance=instances[code & 0xFFFFF] or "unknown",
+        )
+    return lambda code: HOST
+
+
+def _oldest(codes: Codes, since_ns: Rows, now_ns: int) -> dict[int, float]:
+    """Age in seconds of the oldest per code."""
+    order = np.argsort(since_ns, kind="stable")
+    distinct, first = np.unique(codes[order], return_index=True)
+    return {
+        int(code): age_seconds(int(since), now_ns)
+        for code, since in zip(distinct, since_ns[order][first], strict=True)
+    }
