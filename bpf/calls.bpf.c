@@ -116,15 +116,21 @@ static __always_inline void pop_call(struct thread_state *thread)
 	thread->call = outer->call;
 }
 
-/* Take calls off that can no longer return, because the stack is unwound to `stack_pointer` or beyond. */
-static __always_inline void abandon_calls(struct thread_state *thread, __u32 tgid, __u64 stack_pointer)
+/*
+ * Take calls off that can no longer return: the stack below `stack_pointer` is in use again or, at an entry, their
+ * return address is gone. A call at the same stack pointer whose return address is in place has jumped to this one (a
+ * tail call). At a return the kernel has already written over the return address of the call that returns.
+ */
+static __always_inline void abandon_calls(struct thread_state *thread, __u32 tgid, __u64 stack_pointer, __u32 at_entry)
 {
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i <= HOTSTAGE_OUTER_FRAMES; i++) {
 		struct call_key key;
 		struct call_stat *stat;
 
-		if (!thread->depth || thread->stack_pointer > stack_pointer)
+		if (!thread->depth)
+			return;
+		if (thread->stack_pointer >= stack_pointer && !(at_entry && !awaits_return(thread->stack_pointer)))
 			return;
 		key = key_of(thread, tgid, thread->call);
 		stat = stat_of(&key, 1);
@@ -182,7 +188,7 @@ static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	if (!thread || !spec)
 		return;
 	if (thread->depth) {
-		abandon_calls(thread, tgid, stack_pointer);
+		abandon_calls(thread, tgid, stack_pointer, 1);
 		if (!push_outer(thread))
 			return;
 	}
@@ -301,7 +307,7 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 		return;
 	if (thread && thread->depth) {
 		if (thread->stack_pointer < stack_pointer)
-			abandon_calls(thread, tgid, stack_pointer - 1);
+			abandon_calls(thread, tgid, stack_pointer, 0);
 		is_ours = thread->depth && thread->stack_pointer == stack_pointer && thread->call == call;
 	}
 	if (is_ours) {

@@ -26,6 +26,7 @@
 #define ARGUMENT_7(ctx) 0
 #define ARGUMENT_8(ctx) 0
 #define HOTSTAGE_STACK_ARGUMENTS 8
+#define HOTSTAGE_RETURN_PAGE 0x7fffffffd000ULL
 #define HOTSTAGE_RETURN_SHIFT 8
 /* libbpf 1.1's bpf_tracing.h ends at the fifth. */
 #ifndef PT_REGS_PARM6
@@ -34,6 +35,25 @@
 #else
 #error "no calling convention is known for this architecture"
 #endif
+
+/*
+ * Whether a probed function that was entered at this stack pointer can still return. Its return address was replaced by
+ * the page where the kernel takes returns in, at the end of the address space and so above every library; the slot
+ * holds something else when the stack was unwound (longjmp, exception) and used again. On arm64 the return address is
+ * in a register, and nothing is known.
+ */
+static __always_inline __u32 awaits_return(__u64 stack_pointer)
+{
+#if defined(__TARGET_ARCH_arm64) || defined(__aarch64__)
+	(void)stack_pointer;
+	return 1;
+#else
+	__u64 return_address = 0;
+
+	bpf_probe_read_user(&return_address, sizeof(return_address), (void *)stack_pointer);
+	return return_address >= HOTSTAGE_RETURN_PAGE;
+#endif
+}
 
 /*
  * The verifier refuses a load from the context at a computed offset, and clang makes one such load out of all of these

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One variable of each type that crosses to Python, so that clang describes all of them in BTF. */
+#include <linux/types.h>
+
+#include "../../../bpf/include/abi.h"
+
+struct call_spec spec;
+struct hotstage_settings settings;
+struct call_key key;
+struct call_stat stat;
+struct call_histogram histogram;
+struct thread_state thread;
+struct request_key request_key;
+struct request_event finished;
+struct call_event call;
+struct kernel_line_event line;
+struct context_key context;
+struct device_key device;
+struct device_uuid uuid;
+struct hotstage_request request;
+enum hotstage_loss loss;
+enum hotstage_event_kind kind;
+enum hotstage_effect effect;

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A process that makes calls with known answers. It reads commands from stdin, one a line, and answers each with
+ * `ok` when the calls are made; it ends with its stdin. Numbers are in the tests, not here.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "target.h"
+
+#define WORD(stage, modality) ((uint64_t)(stage) | (uint64_t)(modality) << 8)
+#define NO_WORD WORD(255, 5)
+
+static void launch(uint64_t count, uint64_t stream)
+{
+	for (uint64_t i = 0; i < count; i++)
+		cuLaunchKernel(0, 1, 1, 1, 32, 1, 1, 0, stream, 0, 0);
+}
+
+static void launch_ex(uint64_t count, uint64_t stream)
+{
+	struct launch_config config = {.stream = stream};
+
+	for (uint64_t i = 0; i < count; i++)
+		cuLaunchKernelEx(&config, 0, 0, 0);
+}
+
+static void call(const char *name, uint64_t count, uint64_t argument)
+{
+	uint64_t out = 0, pitch = 0;
+
+	for (uint64_t i = 0; i < count; i++) {
+		if (!strcmp(name, "alloc"))
+			cuMemAlloc_v2(&out, argument);
+		else if (!strcmp(name, "pitch"))
+			cuMemAllocPitch_v2(&out, &pitch, argument, 3, 4);
+		else if (!strcmp(name, "free"))
+			cuMemFree_v2(argument);
+		else if (!strcmp(name, "copy"))
+			cuMemcpyHtoD_v2(1, name, argument);
+		else if (!strcmp(name, "memset"))
+			cuMemsetD32_v2(1, 0, argument);
+		else if (!strcmp(name, "wait"))
+			cuStreamSynchronize(argument);
+		else if (!strcmp(name, "event"))
+			cuEventSynchronize(argument);
+		else if (!strcmp(name, "context"))
+			cuCtxSynchronize();
+		else if (!strcmp(name, "ptsz"))
+			cuLaunchKernel_ptsz(0, 1, 1, 1, 1, 1, 1, 0, argument, 0, 0);
+		else if (!strcmp(name, "graph"))
+			cuGraphLaunch(0, argument);
+	}
+}
+
+/* Leaves calls by longjmp, `count` times. */
+static void escape(uint64_t count, uint64_t how)
+{
+	jmp_buf here;
+
+	for (volatile uint64_t i = 0; i < count; i++) {
+		target_escape = &here;
+		if (!setjmp(here))
+			cuStreamSynchronize(how);
+	}
+}
+
+struct job {
+	uint64_t launches, waits;
+};
+
+static void *work(void *argument)
+{
+	const struct job *job = argument;
+
+	launch(job->launches, 0);
+	call("wait", job->waits, 0);
+	return 0;
+}
+
+static void threads(uint64_t count, uint64_t launches, uint64_t waits)
+{
+	pthread_t running[64];
+	struct job job = {launches, waits};
+
+	for (uint64_t i = 0; i < count && i < 64; i++)
+		pthread_create(&running[i], 0, work, &job);
+	for (uint64_t i = 0; i < count && i < 64; i++)
+		pthread_join(running[i], 0);
+}
+
+static void begin(const char *id, uint64_t hash)
+{
+	struct hotstage_request request = {.version = 1, .size = sizeof(request), .request_hash = hash};
+
+	strncpy(request.id, id, sizeof(request.id) - 1);
+	strcpy(request.endpoint, "/v1/encode");
+	strcpy(request.instance, "i-0");
+	strcpy(request.model, "vlm");
+	strcpy(request.traceparent, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+	hotstage_mark_request_begin(&request, hash);
+}
+
+static void device(uint64_t ordinal)
+{
+	uint64_t context;
+	unsigned char uuid[16];
+
+	cuDeviceGetUuid_v2(uuid, (int)ordinal);
+	cuDevicePrimaryCtxRetain(&context, (int)ordinal);
+	cuCtxSetCurrent(context);
+}
+
+static void pushed(uint64_t ordinal, uint64_t launches)
+{
+	uint64_t context;
+
+	cuDevicePrimaryCtxRetain(&context, (int)ordinal);
+	cuCtxPushCurrent_v2(context);
+	launch(launches, 0);
+	cuCtxPopCurrent_v2(&context);
+}
+
+static void obey(const char *verb, const char *name, uint64_t a, uint64_t b, uint64_t c)
+{
+	if (!strcmp(verb, "launch"))
+		launch(a, b);
+	else if (!strcmp(verb, "launch_ex"))
+		launch_ex(a, b);
+	else if (!strcmp(verb, "call"))
+		call(name, a, b);
+	else if (!strcmp(verb, "escape"))
+		escape(a, b);
+	else if (!strcmp(verb, "threads"))
+		threads(a, b, c);
+	else if (!strcmp(verb, "stage_begin"))
+		hotstage_mark_stage_begin(a, b, c);
+	else if (!strcmp(verb, "stage_end"))
+		hotstage_mark_stage_end(a, b, NO_WORD, c);
+	else if (!strcmp(verb, "span_begin"))
+		hotstage_mark_span_begin(a, b, c);
+	else if (!strcmp(verb, "span_end"))
+		hotstage_mark_span_end(a, b, c);
+	else if (!strcmp(verb, "tokens"))
+		hotstage_mark_tokens(a, b, c);
+	else if (!strcmp(verb, "begin"))
+		begin(name, a);
+	else if (!strcmp(verb, "end"))
+		hotstage_mark_request_end(a, b, c);
+	else if (!strcmp(verb, "device"))
+		device(a);
+	else if (!strcmp(verb, "pushed"))
+		pushed(a, b);
+	else if (!strcmp(verb, "bad_config"))
+		cuLaunchKernelEx((const struct launch_config *)1, 0, 0, 0);
+	else
+		exit(3);
+}
+
+int main(void)
+{
+	char line[256], verb[32], name[64];
+	unsigned long long a, b, c;
+
+	setvbuf(stdin, 0, _IONBF, 0);
+	setvbuf(stdout, 0, _IOLBF, 0);
+	puts("ok");
+	while (fgets(line, sizeof(line), stdin)) {
+		a = b = c = 0;
+		if (sscanf(line, "%31s %63s %llu %llu %llu", verb, name, &a, &b, &c) < 2) /* e.g. "launch - 3" */
+			exit(3);
+		obey(verb, name, a, b, c);
+		puts("ok");
+	}
+	return 0;
+}

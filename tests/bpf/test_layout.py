@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numpy dtypes and the objects' BTF agree: names, offsets, sizes, enumerators."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.bpf.conftest import SOURCES
+
+from hotstage.probes.catalogue.spec import Effect
+from hotstage.probes.maps import layout
+
+STRUCTURES = {
+    "call_spec": layout.CALL_SPEC_DTYPE,
+    "hotstage_settings": layout.SETTINGS_DTYPE,
+    "call_key": layout.CALL_KEY_DTYPE,
+    "call_stat": layout.CALL_STAT_DTYPE,
+    "call_frame": layout.CALL_FRAME_DTYPE,
+    "thread_state": layout.THREAD_STATE_DTYPE,
+    "stage_slot": layout.STAGE_SLOT_DTYPE,
+    "request_key": layout.REQUEST_KEY_DTYPE,
+    "request_state": layout.REQUEST_STATE_DTYPE,
+    "request_event": layout.FINISHED_DTYPE,
+    "call_event": layout.CALL_EVENT_DTYPE,
+    "context_key": layout.CONTEXT_KEY_DTYPE,
+    "device_key": layout.DEVICE_KEY_DTYPE,
+    "device_uuid": layout.DEVICE_UUID_DTYPE,
+    "kernel_line_event": layout.KERNEL_LINE_DTYPE,
+}
+
+
+@pytest.fixture(scope="module")
+def btf(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """BTF of abi.h itself: an object keeps only the types that its maps name."""
+    machine = subprocess.run(
+        ["gcc", "-dumpmachine"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    built = tmp_path_factory.mktemp("abi") / "abi.o"
+    command = [
+        "clang",
+        "-g",
+        "-O2",
+        "-target",
+        "bpf",
+        f"-I/usr/include/{machine}",
+        "-c",
+        SOURCES / "abi_types.c",
+    ]
+    subprocess.run([*command, "-o", built], check=True)
+    bpftool = shutil.which("bpftool") or "/usr/sbin/bpftool"
+    dump = subprocess.run([bpftool, "-j", "btf", "dump", "file", built], check=True, capture_output=True)
+    types: list[dict[str, Any]] = json.loads(dump.stdout)["types"]
+    return types
+
+
+def flat_members(btf: list[dict[str, Any]], structure: dict[str, Any], base: int = 0) -> dict[str, int]:
+    """Name → byte offset; `request_key` and `request_state` are taken apart, as in the dtypes."""
+    members: dict[str, int] = {}
+    for member in structure["members"]:
+        offset = base + member["bits_offset"] // 8
+        inner = btf[member["type_id"] - 1]
+        if inner["kind"] == "STRUCT" and inner["name"] in ("request_key", "request_state"):
+            members |= flat_members(btf, inner, offset)
+        else:
+            members[member["name"]] = offset
+    return members
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_dtype_and_structure_have_the_same_fields_at_the_same_places(
+    btf: list[dict[str, Any]], name: str
+) -> None:
+    dtype = STRUCTURES[name]
+    (structure,) = [t for t in btf if t["kind"] == "STRUCT" and t["name"] == name]
+    assert structure["size"] == dtype.itemsize
+    assert flat_members(btf, structure) == {field: dtype.fields[field][1] for field in dtype.names}
+
+
+def test_rows_end_in_the_structure_that_follows_the_key() -> None:
+    assert layout.THREAD_DTYPE.itemsize == 8 + layout.THREAD_STATE_DTYPE.itemsize
+    assert layout.REQUEST_DTYPE.itemsize == 16 + layout.REQUEST_STATE_DTYPE.itemsize
+
+
+@pytest.mark.parametrize(
+    ("enum", "twin", "prefix"),
+    [
+        ("hotstage_loss", layout.Loss, ""),
+        ("hotstage_event_kind", layout.EventKind, "EVENT_"),
+        ("hotstage_effect", Effect, "EFFECT_"),
+    ],
+)
+def test_enumerators_agree(btf: list[dict[str, Any]], enum: str, twin: Any, prefix: str) -> None:
+    (found,) = [t for t in btf if t["kind"] in ("ENUM", "ENUM64") and t["name"] == enum]
+    values = {value["name"]: value["val"] for value in found["values"]}
+    values.pop("HOTSTAGE_LOSSES", None)
+    assert values == {f"{prefix}{member.name}": member.value for member in twin}
+
+
+def test_a_histogram_has_as_many_slots_as_the_map_value(btf: list[dict[str, Any]]) -> None:
+    (structure,) = [t for t in btf if t["kind"] == "STRUCT" and t["name"] == "call_histogram"]
+    assert structure["size"] == layout.HISTOGRAM_SLOTS * np.dtype("<u8").itemsize
