@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Catalogue × library: placed points, missing symbols, aliases, and probes that are there already."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hotstage.probes.catalogue import LIBRARIES
+from hotstage.probes.discovery.elf import read_elf
+from hotstage.probes.discovery.libraries import ParsedLibrary
+from hotstage.probes.discovery.processes import Mapping
+from hotstage.probes.discovery.targets import is_probed, plan
+from hotstage.probes.loader.base import OpenLibrary, PointKind
+
+sys.path.insert(0, str(Path(__file__).parent))
+from elf_files import CODE_OFFSET, Layout, make_elf
+
+COMPARE_AND_JUMP = bytes.fromhex("813d000000000000000074055548")
+PUSH = b"\x55\x48\x89\xe5"
+
+Parse = Callable[..., ParsedLibrary]
+
+
+@pytest.fixture
+def parse() -> Iterator[Parse]:
+    fds: list[int] = []
+
+    def make(
+        names: list[str],
+        code: dict[int, bytes],
+        *,
+        kind: str = "libcuda",
+        change: Callable[[bytearray, Layout], None] = lambda data, layout: None,
+    ) -> ParsedLibrary:
+        data, layout = make_elf(names)
+        for index, instructions in code.items():
+            at = CODE_OFFSET + 16 * index
+            data[at : at + len(instructions)] = instructions
+        change(data, layout)
+        fd = os.memfd_create("libcuda.so.1")
+        fds.append(fd)
+        os.write(fd, data)
+        library = OpenLibrary(fd, "/lib/libcuda.so.1", 1, 2, len(data), "", kind)
+        return ParsedLibrary(library, read_elf(fd), unlinked=False)
+
+    yield make
+    for fd in fds:
+        os.close(fd)
+
+
+def test_points_are_placed_behind_the_compare(parse: Parse) -> None:
+    parsed = parse(["cuLaunchKernel", "cuMemAlloc_v2"], {0: COMPARE_AND_JUMP, 1: PUSH})
+    launch, alloc = plan(parsed, LIBRARIES)[0]
+    assert (launch.symbol, launch.kind, launch.call_id) == ("cuLaunchKernel", PointKind.LAUNCH, 1)
+    assert (launch.symbol_offset, launch.offset, launch.is_emulated) == (CODE_OFFSET, CODE_OFFSET + 10, True)
+    assert (alloc.kind, alloc.offset, alloc.is_emulated) == (PointKind.TIMED, CODE_OFFSET + 16, True)
+
+
+def test_fast_placement_can_be_switched_off(parse: Parse) -> None:
+    parsed = parse(["cuLaunchKernel"], {0: COMPARE_AND_JUMP})
+    (point,) = plan(parsed, LIBRARIES, fast_placement=False)[0]
+    assert (point.offset, point.is_emulated) == (CODE_OFFSET, False)
+
+
+def test_what_the_library_lacks_is_listed_by_the_calls_own_name(parse: Parse) -> None:
+    missed = {miss.symbol: miss for miss in plan(parse(["cuLaunchKernel"], {0: PUSH}), LIBRARIES)[1]}
+    assert "cuLaunchKernel" not in missed
+    assert "cuLaunchKernel_ptsz" not in missed
+    assert missed["cuMemAlloc_v2"].reason == "not exported"
+    assert missed["cuMemAlloc_v2"].library == "/lib/libcuda.so.1"
+
+
+def test_variants_count_under_the_same_call(parse: Parse) -> None:
+    parsed = parse(["cuLaunchKernel", "cuLaunchKernel_ptsz"], {0: PUSH, 1: PUSH})
+    assert [(p.symbol, p.call_id) for p in plan(parsed, LIBRARIES)[0]] == [
+        ("cuLaunchKernel", 1),
+        ("cuLaunchKernel_ptsz", 1),
+    ]
+
+
+def test_two_names_of_one_address_are_probed_once(parse: Parse) -> None:
+    def share(data: bytearray, layout: Layout) -> None:
+        second = layout.symbols + 2 * 24 + 8
+        struct.pack_into("<Q", data, second, struct.unpack_from("<Q", data, second - 24)[0])
+
+    parsed = parse(["cuLaunchKernel", "cuLaunchKernel_ptsz"], {0: PUSH}, change=share)
+    assert len(plan(parsed, LIBRARIES)[0]) == 1
+
+
+def test_a_kind_without_a_catalogue_gives_nothing(parse: Parse) -> None:
+    assert plan(parse(["cudaMalloc"], {0: PUSH}, kind="libcudart"), LIBRARIES) == ((), ())
+
+
+def test_a_probe_that_is_there_already_shows_in_memory(parse: Parse, tmp_path: Path) -> None:
+    parsed = parse(["cuLaunchKernel"], {0: PUSH})
+    points = plan(parsed, LIBRARIES)[0]
+    start = 0x10000
+    mapping = Mapping(start, start + 0x1000, CODE_OFFSET, (0, 0), 2, "/lib/libcuda.so.1", False)
+    (tmp_path / "42").mkdir()
+    memory = tmp_path / "42" / "mem"
+
+    def seen(first: int) -> bool:
+        memory.write_bytes(bytes(start) + bytes([first]) + PUSH[1:])
+        return is_probed(tmp_path, 42, mapping, parsed.library.fd, points)
+
+    assert not seen(PUSH[0])
+    assert seen(0xCC)
+    assert seen(0xE8)
+    memory.unlink()
+    assert not is_probed(tmp_path, 42, mapping, parsed.library.fd, points)
+
+
+def test_an_instruction_that_is_a_call_by_itself_proves_nothing(parse: Parse, tmp_path: Path) -> None:
+    parsed = parse(["cuLaunchKernel"], {0: b"\xe8\0\0\0\0"})
+    mapping = Mapping(0, 0x1000, CODE_OFFSET, (0, 0), 2, "/lib/libcuda.so.1", False)
+    (tmp_path / "42").mkdir()
+    (tmp_path / "42" / "mem").write_bytes(b"\xe8\0\0\0\0")
+    assert not is_probed(tmp_path, 42, mapping, parsed.library.fd, plan(parsed, LIBRARIES)[0])
