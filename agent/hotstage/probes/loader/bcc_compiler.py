@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -153,17 +154,21 @@ def _exactly(channel: socket.socket, length: int) -> bytes:
 
 
 def _receive_fds(channel: socket.socket, count: int) -> list[int]:
-    fds: list[int] = []
+    """`count` descriptors, none of them for children (`socket.recv_fds` drops that flag in Python 3.11)."""
+    fds = array("i")
+    room = socket.CMSG_LEN(FDS_A_MESSAGE * fds.itemsize)
     while len(fds) < count:
-        data, part, _, _ = socket.recv_fds(channel, 1, FDS_A_MESSAGE, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, _, _ = channel.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
         if not data:
             break
-        fds.extend(part)
+        for level, kind, payload in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
     if len(fds) != count:
         for fd in fds:
             os.close(fd)
         raise ValueError(f"{len(fds)} of {count} descriptors arrived")
-    return fds
+    return fds.tolist()
 
 
 def _failure(error: Exception, said: IO[bytes], deadline_seconds: float) -> PreflightError | PrivilegeError:
