@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -166,7 +166,8 @@ class Host:
     def close(self) -> None:
         """End the servers: by closing their input, then by force."""
         for instance in self._instances:
-            _pipe(instance.process.stdin).close()
+            with suppress(BrokenPipeError):  # it has died, and a command to it was still buffered
+                _pipe(instance.process.stdin).close()
         for instance in self._instances:
             try:
                 instance.process.wait(2.0)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs: each fault leaves its labelled truth and its traces, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import urllib.request
+from pathlib import Path
+from statistics import median
+
+from hotstage.simhost.gpus import GPUS
+
+
+def seconds_of(truth, stage, modality, instance=None, after_ns=0):
+    return [
+        (span["ended_ns"] - span["began_ns"]) / 1e9
+        for span in truth["stages"]
+        if (span["stage"], span["modality"]) == (stage, modality)
+        and instance in (None, span["instance"])
+        and span["began_ns"] >= after_ns
+    ]
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_gone(pids):
+    deadline = time.monotonic() + 5
+    while alive := [pid for pid in pids if is_running(pid)]:
+        assert time.monotonic() < deadline, f"waited 5 s for the end of {alive}"
+        time.sleep(0.02)
+
+
+def test_no_cuda_call_is_made_before_go_and_the_libraries_are_mapped(start):
+    run = start()
+    for pid in run.pids:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+        assert str(run.folder / "lib" / "libcuda.so.550.00") in maps
+        assert "hotstage_marks/_native" in maps
+    assert run.finish()["calls"] == {}
+
+
+def test_the_same_seed_is_the_same_run(start):
+    runs = [start("--seed", "5", "--seconds", "2") for _ in range(2)]
+    for run in runs:
+        run.say("go")
+    first, second = (run.finish() for run in runs)
+    assert first["requests"] == second["requests"]
+    work = [
+        sorted((span["request"], span["stage"], span["tokens"]) for span in truth["stages"])
+        for truth in (first, second)
+    ]
+    assert work[0] == work[1]
+    assert len(work[0]) > 60
+
+
+def test_a_run_tells_everything_that_happened(start):
+    run = start("--seconds", "3", "--seed", "2")
+    run.say("go")
+    started_ns = run.until("traffic")["start_ns"]
+    truth = run.finish()
+    assert truth["seed"] == 2
+    assert truth["requests"]["started"] == truth["requests"]["finished"] > 10
+    assert truth["requests"]["open"] == truth["requests"]["refused"] == 0
+    assert truth["calls"]["cuGraphLaunch"] == truth["calls"]["cuStreamSynchronize"] > 0
+    assert {int(pid) for pid in truth["calls_by_pid"]} == set(run.pids)
+    for name, made in truth["calls"].items():
+        assert made == sum(calls.get(name, 0) for calls in truth["calls_by_pid"].values())
+    assert all(started_ns <= span["began_ns"] <= span["ended_ns"] for span in truth["stages"])
+    assert {span["modality"] for span in truth["stages"]} == {"text", "image", "audio", "video"}
+
+
+def test_a_stalled_encoder_is_slow_in_truth_and_the_rest_is_not(start):
+    run = start("--seconds", "6", "--fault", "encoder-stall@3-6")
+    run.say("go")
+    began = run.until("fault", state="began")
+    truth = run.finish()
+    (fault,) = truth["faults"]
+    assert fault["kind"] == "stage_latency"
+    assert fault["entity"] == {"stage": "vision_encode", "modality": "image"}
+    assert abs(fault["start_ns"] - began["at_ns"]) < 5e8
+    slow = seconds_of(truth, "vision_encode", "image", after_ns=fault["start_ns"])
+    calm = [value for value in seconds_of(truth, "vision_encode", "image") if value not in slow]
+    assert median(slow) > 4 * median(calm)
+    assert median(seconds_of(truth, "video_encode", "video", after_ns=fault["start_ns"])) < 1.0
+
+
+def test_any_stage_can_be_slowed_by_a_file(start, tmp_path):
+    faults = tmp_path / "faults.toml"
+    faults.write_text(
+        '[[fault]]\nname = "slow-fetch"\nstage = "media_fetch"\nmodality = "audio"\ninstance = "i-1"\n'
+        "factor = 12\nstart = 0\nend = 4\n"
+    )
+    run = start("--seconds", "4", "--faults", str(faults))
+    run.say("go")
+    truth = run.finish()
+    assert truth["faults"][0]["entity"] == {
+        "stage": "media_fetch",
+        "modality": "audio",
+        "instance": "i-1",
+    }
+    slowed = seconds_of(truth, "media_fetch", "audio", "i-1")
+    assert median(slowed) > 0.2
+    assert max(seconds_of(truth, "media_fetch", "audio", "i-0") or [0]) < 0.2
+
+
+def test_a_hang_is_healthy_from_outside_and_ends(start):
+    run = start("--seconds", "5", "--fault", "hang@1-3")
+    run.say("go")
+    run.until("fault", state="began")
+    time.sleep(0.8)
+    port = next(event["health_port"] for event in run.events if event.get("instance") == "i-0")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
+        assert answer.status == 200
+    truth = run.finish()
+    (fault,) = truth["faults"]
+    assert (fault["kind"], fault["entity"]) == ("alive_but_hung", {"instance": "i-0"})
+    quiet = (fault["start_ns"] + 100_000_000, fault["end_ns"])
+    ended = [
+        span["instance"]
+        for span in truth["stages"]
+        if span["stage"] in ("llm_prefill", "llm_decode") and quiet[0] < span["ended_ns"] < quiet[1]
+    ]
+    assert set(ended) == {"i-1"}
+    assert truth["requests"]["open"] == 0
+
+
+def test_a_hang_at_the_end_leaves_its_requests_open_and_makes_no_more_calls(start):
+    run = start("--fault", "hang@0.5-60")
+    run.say("go")
+    run.until("fault", state="began")
+    time.sleep(1.5)
+    run.say("stop")
+    truth = run.until_truth()
+    assert truth["requests"]["open"] > 0
+    assert truth["faults"][0]["end_ns"] < truth["faults"][0]["start_ns"] + 10e9
+    time.sleep(0.3)
+    assert run.calls() == truth["calls"]
+
+
+def test_an_xid_names_its_gpu_in_the_kernel_log(start):
+    run = start("--fault", "xid@0.2:48")
+    run.say("go")
+    run.until("fault", state="began")
+    warnings = [event for event in run.events if event["event"] == "warning"]
+    (fault,) = run.finish()["faults"]
+    assert (fault["kind"], fault["severity"]) == ("gpu_xid", 48)
+    assert fault["entity"] == {"gpu_uuid": GPUS[0].uuid, "pci_bus_id": "00000000:65:00.0"}
+    if os.geteuid() == 0:
+        assert not warnings
+        assert f"NVRM: Xid (PCI:0000:65:00): 48, pid={run.pids[0]}," in kernel_log()
+    else:
+        assert warnings and "/dev/kmsg" in warnings[0]["message"]
+
+
+def kernel_log():
+    lines = []
+    descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            lines.append(os.read(descriptor, 8192))
+    except BlockingIOError:
+        return b"".join(lines).decode(errors="replace")
+    finally:
+        os.close(descriptor)
+
+
+def test_hard_negatives_expect_nothing_and_stay_served(start):
+    ramp, idle = start("--seconds", "4", "--fault", "load-ramp@0-4"), start("--fault", "idle@0-60")
+    for run in (ramp, idle):
+        run.say("go")
+    busy = ramp.finish()
+    assert busy["faults"][0]["kind"] is None
+    assert busy["requests"]["started"] > 45
+    assert busy["requests"]["open"] == busy["requests"]["refused"] == 0
+    assert max(seconds_of(busy, "queue", "image")) < 0.2
+    assert idle.finish()["requests"]["started"] == 0
+
+
+def test_nothing_is_left_but_the_truth(start):
+    run = start("--seconds", "1")
+    run.say("go")
+    run.finish()
+    assert [path.name for path in run.folder.iterdir()] == ["truth.json"]
+    wait_gone(run.pids)
+
+
+def test_a_killed_host_takes_its_servers_along(start):
+    run = start()
+    run.say("go")
+    run.until("traffic")
+    run.process.kill()
+    wait_gone(run.pids)
+
+
+def test_the_end_of_its_input_ends_the_host_and_its_servers(start):
+    run = start("--fault", "hang@0.1-60")
+    run.say("go")
+    run.until("fault", state="began")
+    time.sleep(0.5)
+    run.process.stdin.close()
+    assert run.process.wait(10) == 0
+    wait_gone(run.pids)
+    assert list(run.folder.iterdir()) == []
+
+
+def test_a_terminated_host_cleans_up(start):
+    run = start()
+    run.process.send_signal(signal.SIGTERM)
+    assert run.process.wait(10) == 130
+    wait_gone(run.pids)
+    assert list(run.folder.iterdir()) == []
+
+
+def test_a_dead_server_is_said_and_the_rest_goes_on(start):
+    run = start("--seconds", "3")
+    run.say("go")
+    run.until("traffic")
+    os.kill(run.pids[1], signal.SIGKILL)
+    assert run.until("died")["instance"] == "i-1"
+    truth = run.finish()
+    assert truth["requests"]["started"] > 0
+    assert {span["instance"] for span in truth["stages"]} == {"i-0"}

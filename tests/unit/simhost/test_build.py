@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from hotstage.errors import PreflightError
+from hotstage.simhost import build
+
+
+def test_the_same_sources_are_compiled_once(tmp_path):
+    first = build.build(tmp_path / "cache")
+    compiled = (first / "libcuda.so.1").stat().st_ino
+    assert build.build(tmp_path / "cache") == first
+    assert (first / "libcuda.so.1").stat().st_ino == compiled
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [first.name]
+
+
+def test_each_run_has_its_own_files_under_the_real_names(tmp_path):
+    one, other = build.lay_out(tmp_path / "one"), build.lay_out(tmp_path / "other")
+    assert one.libcuda.resolve().name == "libcuda.so.550.00"
+    assert one.libnvidia_ml.resolve().name == "libnvidia-ml.so.550.00"
+    assert one.libcuda.stat().st_ino != other.libcuda.stat().st_ino
+    assert build.lay_out(tmp_path / "one") == one
+
+
+def test_no_compiler_is_said_with_a_remedy(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PreflightError, match="no gcc") as caught:
+        build.build(tmp_path / "cache")
+    assert "apt-get install gcc" in caught.value.remedy
+    assert not any((tmp_path / "cache").iterdir())
