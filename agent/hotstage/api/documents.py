@@ -13,6 +13,7 @@ from typing import Any
 from hotstage.breaker.record import BreakerRecord, Override, Transition
 from hotstage.clock import Clock, rfc3339
 from hotstage.detect.finding import Evidence
+from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.windows.window import AnomalyWindow
@@ -169,3 +170,28 @@ def _count(frame: Frame, entity: Entity, column: str) -> int:
     """A counted column as an integer; an entity that nothing was counted for has had none."""
     value = frame.value(entity, column)
     return 0 if value is None else int(value)
+
+
+def frames(found: Iterable[Frame], columns: Iterable[str], clock: Clock) -> Document:
+    """Frames oldest first, each entity with the wanted columns it has. KeyError: no such column."""
+    wanted = tuple(columns) or tuple(column.name for column in COLUMNS)
+    return {
+        "columns": {name: COLUMNS[COLUMN_INDEX[name]].unit for name in wanted},
+        "frames": [
+            {
+                **moment("at", frame.at_ns, clock),
+                "stale": sorted(frame.stale),
+                "entities": [
+                    {"kind": entity.kind.value, **entity.labels(), "values": values}
+                    for entity in frame.entities
+                    if (values := _values(frame, entity, wanted))
+                ],
+            }
+            for frame in found
+        ],
+    }
+
+
+def _values(frame: Frame, entity: Entity, columns: Iterable[str]) -> dict[str, float]:
+    present = ((name, frame.value(entity, name)) for name in columns)
+    return {name: value for name, value in present if value is not None}

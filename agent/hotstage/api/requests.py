@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hotstage.clock import Clock, rfc3339
 from hotstage.stages.names import clean_name
-from hotstage.stages.stage import modality_name, stage_name
+from hotstage.stages.snapshot import stage_rows
 
 Document = dict[str, Any]
 
@@ -88,18 +88,3 @@ class RequestLog:
             "errors": int(row["errors"]),
             "stages": stage_rows(row),
         }
-
-
-def stage_rows(row: np.void) -> list[Document]:
-    """Finished stages of one request row, in pipeline order."""
-    return [
-        {
-            "stage": stage_name(slot),
-            "modality": modality_name(int(part["modality"])),
-            "seconds": int(part["total_ns"]) / 1e9,
-            "count": int(part["count"]),
-            "tokens": int(part["tokens"]),
-        }
-        for slot, part in enumerate(row["stages"])
-        if part["count"]
-    ]

@@ -47,6 +47,11 @@ class Detectors:
         """PCI bus id → UUID, so that an XID names the GPU as everything else does."""
         self._xid.know_gpus(uuid_by_bus)
 
+    def replace_rules(self, rules: Sequence[Rule]) -> None:
+        """Take other rules from now on; what the old ones were firing ends."""
+        self.rules = RuleSet(rules)
+        self._of_frame = []
+
     def observe_pulse(self, pulse: Pulse) -> list[Finding]:
         """Fast tick: everything that is firing now, rules as of their last evaluation."""
         self._progress.observe(pulse)

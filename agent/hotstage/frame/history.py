@@ -32,6 +32,10 @@ class History:
     def latest(self) -> Frame | None:
         return self._frames[-1] if self._frames else None
 
+    def frames(self) -> tuple[Frame, ...]:
+        """All of them, oldest first; the tuple may be handed to other threads."""
+        return tuple(self._frames)
+
     def append(self, frame: Frame) -> None:
         """Take a frame in and let the ones go that are too old."""
         self._frames.append(frame)

@@ -63,6 +63,7 @@ def _request(row: Row, at_ns: int, clock: Clock) -> Document:
         **_moment("started_at", int(row["started_ns"]), clock),
         "stage_mask": int(row["stage_mask"]),
         "stages_done": list(stages_in_mask(int(row["stage_mask"]))),
+        "stages": stage_rows(row),
         "open": [_open(slots[stage], stage, at_ns, clock) for stage in used.tolist() if slots["open"][stage]],
         "cuda_stream": int(row["cuda_stream"]) or None,
         "tokens": {modality: count for modality, count in tokens.items() if count},
@@ -72,6 +73,21 @@ def _request(row: Row, at_ns: int, clock: Clock) -> Document:
         "errors": int(row["errors"]),
         "traceparent": clean_name(bytes(row["traceparent"])) or None,
     }
+
+
+def stage_rows(row: Row) -> list[Document]:
+    """Finished stages of one request, in pipeline order, with the time all their spans took together."""
+    return [
+        {
+            "stage": stage_name(slot),
+            "modality": modality_name(int(part["modality"])),
+            "seconds": int(part["total_ns"]) / 1e9,
+            "count": int(part["count"]),
+            "tokens": int(part["tokens"]),
+        }
+        for slot, part in enumerate(row["stages"])
+        if part["count"]
+    ]
 
 
 def _open(slot: Row, stage: int, at_ns: int, clock: Clock) -> Document:

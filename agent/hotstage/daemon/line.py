@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The line, as a table of contents: samples in, windows and breaker moves out. No thread, no file, no socket.
+
+It is handed samples and gives back values; whoever calls it reads the kernel and publishes. Two verbs: `fast`
+every 100 ms, work of fixed size; `slow` every second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hotstage.breaker.record import BreakerRecord, Transition
+from hotstage.breaker.registry import BreakerSet
+from hotstage.clock import Clock
+from hotstage.config.settings import Config
+from hotstage.detect.base import Detectors
+from hotstage.detect.rules.rule_file import Rule
+from hotstage.devices.samples import DeviceSample
+from hotstage.frame.frame import Frame
+from hotstage.frame.fuse import Fuser
+from hotstage.frame.history import History
+from hotstage.host.samples import HostSample
+from hotstage.probes.samples import CallSample, FastSample
+from hotstage.stages.pulse import Pulse
+from hotstage.stages.tracker import Tracker
+from hotstage.windows.assembler import Assembler
+from hotstage.windows.ids import WindowIds
+from hotstage.windows.window import WindowUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one fast tick came to."""
+
+    pulse: Pulse
+    windows: WindowUpdate
+    transitions: tuple[Transition, ...]
+
+
+class Line:
+    """Tracker → detectors → windows → breakers, and the fused frame once a second. Not thread-safe."""
+
+    def __init__(self, config: Config, clock: Clock, rules: Sequence[Rule]) -> None:
+        self.tracker = Tracker()
+        self.fuser = Fuser(config.frame)
+        self.history = History(config.frame.history_seconds)
+        self.detectors = Detectors(config.detect, rules)
+        self.assembler = Assembler(config.windows, WindowIds(clock))
+        self.breakers = BreakerSet(config.breakers)
+        self._pulses: list[Pulse] = []
+
+    def fast(self, sample: FastSample) -> Step:
+        """One pulse through detectors, windows and breakers."""
+        pulse = self.tracker.advance(sample)
+        self._pulses.append(pulse)
+        findings = self.detectors.observe_pulse(pulse)
+        windows = self.assembler.advance(pulse.at_ns, findings, is_stale=bool(pulse.stale))
+        transitions = self.breakers.advance(pulse.at_ns, pulse, windows.open)
+        return Step(pulse, windows, tuple(transitions))
+
+    def slow(
+        self, at_ns: int, calls: CallSample | None, devices: DeviceSample | None, host: HostSample | None
+    ) -> Frame:
+        """The second that ends now, fused from its pulses and the slow sources; rules judge it."""
+        pulses, self._pulses = self._pulses, []
+        frame = self.fuser.fuse(at_ns, pulses, calls, devices, host)
+        self.history.append(frame)
+        if devices is not None:
+            self.detectors.know_gpus(devices.uuid_by_bus)
+        self.detectors.observe_frame(frame, self.history)
+        return frame
+
+    def restore(self, records: Iterable[BreakerRecord]) -> None:
+        """Breakers of the run before, on this boot's clock."""
+        self.breakers.restore(records)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API asks of the running agent beside the view: coverage, snapshot, requests, frames, health.
+
+Called from the API's threads, told by the tick. It reads; it never moves anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hotstage.api import documents
+from hotstage.api.message import ApiError
+from hotstage.api.requests import RequestLog
+from hotstage.api.view import Health
+from hotstage.clock import Clock
+from hotstage.daemon.publisher import Publisher
+from hotstage.daemon.selfcheck import SelfMeter
+from hotstage.detect.rules.rule_file import RuleProblem
+from hotstage.devices.samples import DeviceSample
+from hotstage.errors import StoreError
+from hotstage.frame.frame import Frame
+from hotstage.probes.catalogue import calls_by_id
+from hotstage.probes.engine import ProbeEngine
+from hotstage.probes.samples import FastSample
+from hotstage.stages.snapshot import snapshot
+from hotstage.store import outbox
+from hotstage.store.deliveries import Deliveries
+from hotstage.store.store import Store
+
+Document = dict[str, Any]
+
+TICK_LATE_SECONDS = 2.0
+DEGRADING_LOSSES = "lost_"
+
+
+class LiveSources:
+    """Remembers the last sample and the last frames for those who ask."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        engine: ProbeEngine,
+        publisher: Publisher,
+        store: Store,
+        deliveries: Deliveries,
+        meter: SelfMeter,
+        problems: Sequence[RuleProblem],
+    ) -> None:
+        self._clock = clock
+        self._engine = engine
+        self._publisher = publisher
+        self._store = store
+        self._deliveries = deliveries
+        self._meter = meter
+        self._problems = problems
+        self._sample: FastSample | None = None
+        self._devices: DeviceSample | None = None
+        self._frames: tuple[Frame, ...] = ()
+        self._requests = RequestLog(clock)
+        self._call_names = {call_id: call.name for call_id, call in calls_by_id().items()}
+
+    def remember(self, sample: FastSample, devices: DeviceSample) -> None:
+        """The tick's samples: what is in flight from now on, and what has just finished."""
+        self._sample, self._devices = sample, devices
+        self._requests.add(sample.finished, len(sample.requests))
+
+    def remember_frames(self, frames: tuple[Frame, ...]) -> None:
+        self._frames = frames
+
+    def coverage(self) -> Document:
+        return self._engine.coverage().as_json()
+
+    def snapshot(self) -> Document:
+        """Requests in flight as of the last fast tick."""
+        sample = self._sample
+        if sample is None:
+            raise ApiError(503, "not_ready", "nothing was sampled yet", "try again in a second")
+        return snapshot(sample, self._clock, self._call_names)
+
+    def requests(self, after: int, limit: int) -> Document:
+        return self._requests.document(after, limit)
+
+    def frames(self, columns: Sequence[str], seconds: float) -> Document:
+        frames = self._frames
+        since_ns = frames[-1].at_ns - round(seconds * 1e9) if frames else 0
+        try:
+            return documents.frames((f for f in frames if f.at_ns > since_ns), columns, self._clock)
+        except KeyError as error:
+            raise ApiError(
+                400, "no_such_column", f"no column is named {error}", "leave columns out to see all"
+            ) from error
+
+    def is_ready(self) -> tuple[bool, Document]:
+        """Attached and sampling: probes are loaded and the first second is over."""
+        return bool(self._frames), {"sampling": bool(self._frames), "rung": self._engine.rung}
+
+    def health(self) -> Health:
+        """failing: the ticks stand still. degraded: something is lost, refused or left out."""
+        journal = self._publisher.journal_state()
+        devices = self._devices
+        sample = self._sample
+        late_seconds = self._seconds_since_tick()
+        lost = {name: count for name, count in (sample.losses if sample else {}).items() if count}
+        checks: Document = {
+            "tick": {"seconds_since_last": late_seconds, "late_total": self._meter.late_ticks},
+            "agent": self._meter.sample().document(),
+            "losses": lost,
+            "journal": {
+                "pending": journal.pending,
+                "committed_total": journal.committed_total,
+                "lost_total": journal.lost_total,
+                "error": journal.error,
+            },
+            "outbox": self._outbox(),
+            "devices": _devices(devices),
+            "rules_left_out": [str(problem) for problem in self._problems],
+        }
+        return Health(self._status(checks, late_seconds), checks)
+
+    def _status(self, checks: Document, late_seconds: float | None) -> str:
+        if late_seconds is None or late_seconds > TICK_LATE_SECONDS:
+            return "failing"
+        lossy = any(name.startswith(DEGRADING_LOSSES) for name in checks["losses"])
+        refused = checks["journal"]["error"] is not None or checks["outbox"]["error"] is not None
+        return "degraded" if lossy or refused or self._problems else "ok"
+
+    def _seconds_since_tick(self) -> float | None:
+        last_ns = self._meter.last_tick_ns
+        return None if last_ns is None else (self._clock.monotonic_ns() - last_ns) / 1e9
+
+    def _outbox(self) -> Document:
+        report = self._deliveries.latest()
+        destinations = () if report is None else report.destinations
+        known: Document = {
+            "dead": sum(each.dead for each in destinations) if report else None,
+            "delivered": sum(each.delivered for each in destinations) if report else None,
+        }
+        try:
+            state = outbox.state(self._store.database)
+        except StoreError as error:
+            return {"pending": None, "enqueued": None, **known, "error": error.message}
+        return {"pending": state.pending, "enqueued": state.enqueued_total, **known, "error": None}
+
+
+def _devices(sample: DeviceSample | None) -> Document:
+    if sample is None:
+        return {"state": "starting", "reason": "nothing was sampled yet", "restarts": 0}
+    return {"state": sample.state.value, "reason": sample.reason, "restarts": sample.restarts}
