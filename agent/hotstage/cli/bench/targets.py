@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that are measured, compiled from this folder into a temporary directory, and their file offsets."""
+"""The programs that are measured, compiled from this folder into a temporary directory."""
 
 from __future__ import annotations
 

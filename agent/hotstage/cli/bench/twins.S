@@ -19,7 +19,6 @@
 	TWIN(twin_empty, BODY)
 	TWIN(twin_empty_again, BODY)
 	TWIN(twin_launch, BODY)
-	TWIN(twin_launch_no_stream, BODY)
 	TWIN(twin_empty_pair, BODY)
 	TWIN(twin_empty_session, BODY)
 	TWIN(twin_timed, BODY)

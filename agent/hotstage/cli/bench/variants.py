@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `bench overhead` compares: a table of twins and the programs on each; our own, empty and hand-written ones."""
+"""What `bench overhead` compares: twins and the programs on each; our own, empty and hand-written ones."""
 
 from __future__ import annotations
 

@@ -58,6 +58,14 @@ def attach(loaded: LoadedPrograms, target: OpenLibrary, points: Sequence[AttachP
     return Attachment(tuple(links), tuple(refused), time.perf_counter() - began)
 
 
+def attach_side(
+    loaded: LoadedPrograms, target: OpenLibrary, side: Side, points: Sequence[AttachPoint]
+) -> Link:
+    """One side of any program at these points, all or none. Raises OSError."""
+    fds = _attach_side(loaded, f"/proc/self/fd/{target.fd}", side, list(points))
+    return Link(fds, points[0].kind, tuple(points))
+
+
 def detach(links: Iterable[Link]) -> float:
     """Close links, all at once since the kernel waits for each: seconds taken. Closing twice does nothing."""
     began = time.perf_counter()
