@@ -12,7 +12,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ flag:   .long   1
 """
 
 DRIVER = r"""
-import ctypes, json, os, sys, threading
+import ctypes, json, os, subprocess, sys, threading
 library = None
 def run(command):
     global library
@@ -66,6 +66,8 @@ def run(command):
             function(None, 4096, None)
     elif verb == "thread":
         threading.Thread(target=library.cuEventSynchronize, args=(None,), daemon=True).start()
+    elif verb == "run":
+        subprocess.run(rest[0], check=True)
     elif verb == "fork":
         pid = os.fork()
         if pid == 0:
@@ -93,10 +95,10 @@ def build_library(folder: Path, *, name: str = "libcuda.so.1", salt: str = "") -
 class Target:
     """A process that opens the library and calls it when told to."""
 
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-S", "-c", DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, prefix: Sequence[str] = ()) -> None:
+        """`prefix` is a command that replaces itself by the target, such as `unshare -m --`."""
+        command = [*prefix, sys.executable, "-S", "-c", DRIVER]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = self.process.pid
 
     def tell(self, *command: Any) -> Any:

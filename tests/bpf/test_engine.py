@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hotstage.clock import SystemClock
@@ -230,15 +231,14 @@ def test_counts_outlive_their_processes_under_churn(
         pids.append(target.pid)
         wait_until(is_attached(engine, target.pid), "the process is listed")
         target.end()
-    wait_until(lambda: engine.pids() == [keeper.pid], "the exits are noticed")
+    wait_until(lambda: not set(pids) & set(engine.pids()), "the exits are noticed")
 
     def rows() -> int:
-        return int((engine.read_slow().keys["tgid"] != keeper.pid).sum())
+        return int(np.isin(engine.read_slow().keys["tgid"], pids).sum())
 
     wait_until(lambda: rows() == 0, "the entries of the dead are removed")
     assert [counted(engine, pid, "cuLaunchKernel") for pid in pids] == [31 + n for n in range(7)]
-    assert engine.totals().by_call["cuLaunchKernel"].counted == sum(31 + n for n in range(7))
-    assert {epoch.pid for epoch in engine.coverage().epochs} == set(pids)
+    assert {epoch.pid for epoch in engine.coverage().epochs} >= set(pids)
 
 
 def test_a_call_that_never_returned_is_open_while_it_lasts_and_counted_after_the_end(
@@ -250,14 +250,14 @@ def test_a_call_that_never_returned_is_open_while_it_lasts_and_counted_after_the
     target.tell("thread")
 
     def count() -> tuple[int, int]:
-        call = engine.totals().by_call.get("cuEventSynchronize")
+        call = engine.totals().by_pid.get(target.pid, {}).get("cuEventSynchronize")
         return (call.counted, call.open) if call else (0, 0)
 
     wait_until(lambda: count() == (1, 1), "the call is seen in flight")
-    stuck = [t for t in engine.read_fast().threads if t["call"] != 0]
-    assert [int(t["tgid"]) for t in stuck] == [target.pid]
+    threads = engine.read_fast().threads
+    assert ((threads["tgid"] == target.pid) & (threads["call"] != 0)).sum() == 1
     target.end()
-    wait_until(lambda: engine.pids() == [], "the exit is noticed")
+    wait_until(lambda: target.pid not in engine.pids(), "the exit is noticed")
     time.sleep(0.15)
     wait_until(lambda: (engine.read_slow(), count())[1] == (1, 0), "the call is counted as abandoned")
 

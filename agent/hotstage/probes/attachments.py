@@ -98,19 +98,25 @@ class Attachments:
 
     # ---- told by the watch
 
-    def library_found(self, process: ProcessView, candidate: Candidate, mapped_ns: int) -> None:
+    def library_found(
+        self, process: ProcessView, candidate: Candidate, mapped_ns: int, looked_ns: int
+    ) -> bool:
         """As `Follower.library_found`."""
-        known = self._held.get(candidate.parsed.key)
-        if known is not None:  # the same file, opened a second time under another name of its device
+        held = self._held.get(candidate.parsed.key)
+        if held is not None:  # the same file, opened a second time under another name of its device
             discard_candidate(candidate)
-            held = known
         else:
-            held = self._attach(candidate)
+            twin = self._twin_of(candidate)
+            if twin is not None and not candidate.is_patched and twin.attached_ns >= looked_ns:
+                discard_candidate(candidate)
+                return False
+            held = self._attach(candidate, twin if candidate.is_patched else None)
         with self._lock:
             self._held[held.candidate.parsed.key] = held
             held.files.add(candidate.file)
             self._by_file[candidate.file] = held
         self._use(process, candidate.file, held, mapped_ns)
+        return True
 
     def library_shared(self, process: ProcessView, file: FileKey, mapped_ns: int) -> bool:
         """As `Follower.library_shared`."""
@@ -237,7 +243,7 @@ class Attachments:
 
     # ---- inside
 
-    def _attach(self, candidate: Candidate) -> _Held:
+    def _attach(self, candidate: Candidate, twin: _Held | None) -> _Held:
         """Attach; what cannot be attached is held as failed, with the reason, so that it is not tried for
         each user.
         """
@@ -246,7 +252,6 @@ class Attachments:
             known = bool(candidate.missed)
             reason = "exports none of the catalogue's functions" if known else "not in the catalogue"
             return _Held(candidate, LibraryState.IGNORED, now_ns, reason=reason)
-        twin = self._twin_of(candidate)
         if twin is not None:
             reason = "the same file by another path"
             return _Held(candidate, LibraryState.ALIAS, now_ns, alias_of=twin, reason=reason)
@@ -259,9 +264,7 @@ class Attachments:
         return _Held(candidate, LibraryState.ATTACHED, self._clock.monotonic_ns(), attachment)
 
     def _twin_of(self, candidate: Candidate) -> _Held | None:
-        """The attached library that is this very file: overlay mounts give one inode several devices."""
-        if not candidate.is_patched:
-            return None
+        """An attached library that may be this very file: overlay mounts give one inode several devices."""
         mine = candidate.parsed.library
         for held in self._held.values():
             other = held.candidate.parsed.library

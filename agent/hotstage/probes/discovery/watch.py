@@ -48,8 +48,13 @@ class Follower(Protocol):
     of it.
     """
 
-    def library_found(self, process: ProcessView, candidate: Candidate, mapped_ns: int) -> None:
-        """A library that was not known; the follower owns its descriptor now."""
+    def library_found(
+        self, process: ProcessView, candidate: Candidate, mapped_ns: int, looked_ns: int
+    ) -> bool:
+        """A library that was not known; the follower owns its descriptor now.
+
+        `looked_ns` is before its code was looked at. False: look again, it may have been probed since.
+        """
         ...
 
     def library_shared(self, process: ProcessView, file: FileKey, mapped_ns: int) -> bool:
@@ -93,13 +98,14 @@ class _Known:
     files: set[FileKey] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _User:
     """A process that waits for a file to be opened, by itself or by another one."""
 
     view: ProcessView
     mapping: Mapping
     mapped_ns: int
+    looked_ns: int = 0
 
 
 class Watch:
@@ -281,6 +287,7 @@ class Watch:
 
     def _open(self, file: FileKey, user: _User) -> None:
         pid, root, mapping = user.view.identity.pid, self._table.root, user.mapping
+        user.looked_ns = self._clock.monotonic_ns()
         self._lookups.submit(
             ("open", file),
             ("device", mapping.device),
@@ -289,12 +296,17 @@ class Watch:
         )
 
     def _opened(self, file: FileKey, outcome: Outcome) -> None:
-        first, *others = self._opening.pop(file)
+        first, *others = self._opening[file]
         if outcome.error is None:
-            self._follower.library_found(first.view, outcome.result, first.mapped_ns)
+            candidate: Candidate = outcome.result
+            if not self._follower.library_found(first.view, candidate, first.mapped_ns, first.looked_ns):
+                self._open(file, first)
+                return
+            del self._opening[file]
             for user in others:
                 self._follower.library_shared(user.view, file, user.mapped_ns)
             return
+        del self._opening[file]
         known = self._known.get(first.view.identity.pid)
         if known is not None:
             known.files.discard(file)  # the next rescan tries again

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watch as a dialogue: news in, what the follower is told out. procfs is a folder, the news a list.
+"""The watch as a dialogue: news in, what the follower is told out. procfs is a folder, the news a list."""
 
 from __future__ import annotations
 
@@ -46,11 +46,18 @@ class Notebook:
 
     def __init__(self) -> None:
         self.held: set[FileKey] = set()
+        self.doubts = 0
         self.told: list[tuple[Any, ...]] = []
 
-    def library_found(self, process: ProcessView, candidate: Candidate, mapped_ns: int) -> None:
-        self.held.add(candidate.file)
+    def library_found(
+        self, process: ProcessView, candidate: Candidate, mapped_ns: int, looked_ns: int
+    ) -> bool:
         self.told.append(("found", process.identity.pid, mapped_ns))
+        if self.doubts:
+            self.doubts -= 1
+            return False
+        self.held.add(candidate.file)
+        return True
 
     def library_shared(self, process: ProcessView, file: FileKey, mapped_ns: int) -> bool:
         if file in self.held:
@@ -255,3 +262,12 @@ def test_a_pid_that_comes_back_is_another_process(stage: Stage) -> None:
     stage.add(40, start=900)
     stage.happen(mapped(40, at_ns=80))
     assert [entry[:2] for entry in stage.book.only("gone", "shared")] == [("gone", 40), ("shared", 40)]
+
+
+def test_a_library_that_may_have_been_probed_meanwhile_is_looked_at_again(stage: Stage) -> None:
+    stage.book.doubts = 1
+    stage.add(40)
+    stage.add(41)
+    stage.settle()
+    assert len(stage.opened) == 2
+    assert [entry[0] for entry in stage.book.only("found", "shared")] == ["found", "found", "shared"]
