@@ -50,6 +50,7 @@ LIBRARIES = (
             "cuda_streams.c",
             "cuda_launch.c",
             "cuda_memory.c",
+            "cuda_virtual.c",
             "page.c",
         ),
         link=("-lpthread", "-ldl"),

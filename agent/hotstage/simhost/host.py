@@ -188,6 +188,8 @@ class Host:
             library=str(self._stubs.server),
             report=str(folder / f"report-{name}.json"),
             host_pid=os.getpid(),
+            # Two runs of one seed on one machine are not each other's requests.
+            tag=f"{os.getpid():x}",
             calls_scale=self._options.calls_scale,
             seconds=self._options.seconds,
             faults=self._options.faults,

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class ServerConfig:
     library: str
     report: str
     host_pid: int
+    tag: str
     calls_scale: float
     seconds: float | None
     faults: tuple[faults.Fault, ...]
@@ -125,7 +126,7 @@ class Server:
                 continue
             if self._is_over.wait(max(0.0, arrival.at_seconds - self._seconds())):
                 return
-            self.pipeline.take(arrival)
+            self.pipeline.take(replace(arrival, id=f"{arrival.id}-{config.tag}"))
 
 
 class HealthHandler(BaseHTTPRequestHandler):

@@ -118,7 +118,7 @@ def work_of(arrival: Arrival, stage: Stage, *, seed: int, calls_scale: float = 1
     """
     cost = COSTS[stage]
     tokens = tokens_of(arrival, stage)
-    source = random.Random(f"{seed}/{arrival.id}/{stage.name}")  # noqa: S311
+    source = random.Random(f"{seed}/{arrival.number}/{stage.name}")  # noqa: S311
     noise = source.lognormvariate(0.0, NOISE_SIGMA)
     return StageWork(
         seconds=(cost.base_seconds + tokens * cost.token_seconds) * noise,

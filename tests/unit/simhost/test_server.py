@@ -22,6 +22,7 @@ def test_the_configuration_survives_its_file(tmp_path):
         library="/lib/x.so",
         report="/tmp/report",
         host_pid=12,
+        tag="c",
         calls_scale=1.5,
         seconds=None,
         faults=(parse_spec("encoder-stall@1-2"), parse_spec("idle")),

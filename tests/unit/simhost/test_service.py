@@ -46,7 +46,7 @@ def test_tokens_are_those_the_stage_works_on():
 
 def test_time_grows_with_tokens_and_has_modest_noise():
     seconds = [
-        service.work_of(replace(IMAGE, id=f"r-{number}"), Stage.vision_encode, seed=1).seconds
+        service.work_of(replace(IMAGE, number=number), Stage.vision_encode, seed=1).seconds
         for number in range(400)
     ]
     assert statistics.median(seconds) == pytest.approx(0.030 + 1000 * 80e-6, rel=0.03)

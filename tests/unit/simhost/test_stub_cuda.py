@@ -133,3 +133,16 @@ print(cuda.cuEventSynchronize(bad), cuda.cuStreamSynchronize(bad), launch(0), cu
 check(cuda.cuGetErrorString(2, byref(text))); print(text.value.decode())
 """)
     assert codes == "400 400 1 400\nout of memory"
+
+
+def test_contexts_stack_and_a_new_one_is_current(driver):
+    same = driver("""
+first = open_context()
+second = c_void_p(); check(cuda.cuCtxCreate_v2(byref(second), 0, 1))
+current = lambda: value(c_void_p, cuda.cuCtxGetCurrent)
+print(current() == second.value, value(c_int, cuda.cuCtxGetDevice))
+popped = c_void_p(); check(cuda.cuCtxPopCurrent_v2(byref(popped)))
+print(popped.value == second.value, current() == first.value)
+check(cuda.cuCtxPushCurrent_v2(second)); print(value(c_int, cuda.cuCtxGetDevice))
+""")
+    assert same == "True 1\nTrue True\n1"

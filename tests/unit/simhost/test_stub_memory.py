@@ -68,3 +68,20 @@ free, total = c_size_t(), c_size_t()
 check(cuda.cuMemGetInfo_v2(byref(free), byref(total))); print(free.value, total.value)
 """)
     assert free == f"{1 << 19} {1 << 20}"
+
+
+def test_physical_memory_apart_from_addresses_counts_as_used(driver, page):
+    codes = driver("""
+open_context()
+handle, address = c_uint64(), c_uint64()
+check(cuda.cuMemCreate(byref(handle), c_size_t(1 << 19), None, c_uint64(0)))
+print(allocate(1 << 20)[0])
+check(cuda.cuMemAddressReserve(byref(address), c_size_t(1 << 40), c_size_t(0), c_uint64(0), c_uint64(0)))
+check(cuda.cuMemMap(address, c_size_t(1 << 19), c_size_t(0), handle, c_uint64(0)))
+check(cuda.cuMemUnmap(address, c_size_t(1 << 19)))
+check(cuda.cuMemRelease(handle))
+check(cuda.cuMemAddressFree(address, c_size_t(1 << 40)))
+print(allocate(1 << 20)[0])
+""")
+    assert codes == "2\n0"
+    assert page.processes[0].used_bytes == 1 << 20

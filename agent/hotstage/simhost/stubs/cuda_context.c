@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "cuda_sim.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +28,16 @@ CUresult require_context(struct context **context)
 	return *context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+static CUresult push(struct context *context)
+{
+	if (!initialised)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!context || context->magic != CONTEXT_MAGIC || stack_top + 1 >= STACK_DEPTH)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	stack[++stack_top] = context;
+	return CUDA_SUCCESS;
+}
+
 /* A slot of the page for this process on the device; a full page gives a private one, which NVML does not see. */
 static struct sim_process *claim_slot(uint32_t device)
 {
@@ -45,14 +56,13 @@ static struct sim_process *claim_slot(uint32_t device)
 	return &unseen[device];
 }
 
-BODY(cuDevicePrimaryCtxRetain)(struct context **out, CUdevice ordinal)
+/* The device's primary context, made when first asked for. */
+static CUresult primary(struct context **out, CUdevice ordinal)
 {
 	struct sim_device *device;
 	struct context *context;
-	CUresult result;
+	CUresult result = device_at(ordinal, &device);
 
-	MADE(cuDevicePrimaryCtxRetain);
-	result = device_at(ordinal, &device);
 	if (result)
 		return result;
 	context = &contexts[ordinal];
@@ -67,6 +77,32 @@ BODY(cuDevicePrimaryCtxRetain)(struct context **out, CUdevice ordinal)
 	pthread_mutex_unlock(&setup_lock);
 	*out = context;
 	return CUDA_SUCCESS;
+}
+
+BODY(cuDevicePrimaryCtxRetain)(struct context **out, CUdevice ordinal)
+{
+	MADE(cuDevicePrimaryCtxRetain);
+	return primary(out, ordinal);
+}
+
+/* A further context of the device; it becomes current, as the driver's does. */
+BODY(cuCtxCreate_v2)(struct context **out, unsigned flags, CUdevice ordinal)
+{
+	struct context *model, *context;
+	CUresult result;
+
+	(void)flags;
+	MADE(cuCtxCreate_v2);
+	result = primary(&model, ordinal);
+	if (result)
+		return result;
+	context = malloc(sizeof(*context));
+	if (!context)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*context = *model;
+	context->default_stream = stream_new(context);
+	*out = context;
+	return push(context);
 }
 
 BODY(cuDevicePrimaryCtxRelease_v2)(CUdevice ordinal)
@@ -112,12 +148,7 @@ BODY(cuCtxGetDevice)(CUdevice *ordinal)
 BODY(cuCtxPushCurrent_v2)(struct context *context)
 {
 	MADE(cuCtxPushCurrent_v2);
-	if (!initialised)
-		return CUDA_ERROR_NOT_INITIALIZED;
-	if (!context || context->magic != CONTEXT_MAGIC || stack_top + 1 >= STACK_DEPTH)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	stack[++stack_top] = context;
-	return CUDA_SUCCESS;
+	return push(context);
 }
 
 BODY(cuCtxPopCurrent_v2)(struct context **context)

@@ -23,6 +23,7 @@
 	X(cuDeviceTotalMem_v2)       \
 	X(cuDevicePrimaryCtxRetain)  \
 	X(cuDevicePrimaryCtxRelease_v2) \
+	X(cuCtxCreate_v2)            \
 	X(cuCtxSetCurrent)           \
 	X(cuCtxGetCurrent)           \
 	X(cuCtxGetDevice)            \
@@ -55,21 +56,33 @@
 	X(cuLaunchCooperativeKernel) \
 	X(cuLaunchCooperativeKernel_ptsz) \
 	X(cuGraphInstantiateWithFlags) \
+	X(cuGraphInstantiateWithParams) \
 	X(cuGraphLaunch)             \
 	X(cuGraphLaunch_ptsz)        \
 	X(cuGraphExecDestroy)        \
 	X(cuGraphDestroy)            \
 	X(cuMemGetInfo_v2)           \
 	X(cuMemAlloc_v2)             \
+	X(cuMemAllocPitch_v2)        \
 	X(cuMemAllocManaged)         \
 	X(cuMemAllocAsync)           \
 	X(cuMemAllocAsync_ptsz)      \
+	X(cuMemAllocFromPoolAsync)   \
 	X(cuMemFree_v2)              \
 	X(cuMemFreeAsync)            \
 	X(cuMemFreeAsync_ptsz)       \
 	X(cuMemHostAlloc)            \
 	X(cuMemAllocHost_v2)         \
 	X(cuMemFreeHost)             \
+	X(cuMemCreate)               \
+	X(cuMemRelease)              \
+	X(cuMemMap)                  \
+	X(cuMemUnmap)                \
+	X(cuMemAddressReserve)       \
+	X(cuMemAddressFree)          \
+	X(cuMemcpy)                  \
+	X(cuMemcpyAsync)             \
+	X(cuMemcpyPeerAsync)         \
 	X(cuMemcpyHtoD_v2)           \
 	X(cuMemcpyDtoH_v2)           \
 	X(cuMemcpyDtoD_v2)           \

@@ -93,13 +93,10 @@ static CUresult graph_of(const struct graph *graph)
 	return graph && graph->magic == GRAPH_MAGIC ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-BODY(cuGraphInstantiateWithFlags)(struct graph **executable, const struct graph *graph, uint64_t flags)
+static CUresult instantiate(struct graph **executable, const struct graph *graph)
 {
-	CUresult result;
+	CUresult result = graph_of(graph);
 
-	(void)flags;
-	MADE(cuGraphInstantiateWithFlags);
-	result = graph_of(graph);
 	if (result)
 		return result;
 	*executable = malloc(sizeof(**executable));
@@ -107,6 +104,20 @@ BODY(cuGraphInstantiateWithFlags)(struct graph **executable, const struct graph 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	**executable = *graph;
 	return CUDA_SUCCESS;
+}
+
+BODY(cuGraphInstantiateWithFlags)(struct graph **executable, const struct graph *graph, uint64_t flags)
+{
+	(void)flags;
+	MADE(cuGraphInstantiateWithFlags);
+	return instantiate(executable, graph);
+}
+
+BODY(cuGraphInstantiateWithParams)(struct graph **executable, const struct graph *graph, void *parameters)
+{
+	(void)parameters;
+	MADE(cuGraphInstantiateWithParams);
+	return instantiate(executable, graph);
 }
 
 static CUresult launch_graph(const struct graph *graph, void *stream)
@@ -181,12 +192,22 @@ static CUresult and_wait(CUresult result)
 		return copy(bytes, stream);                                                          \
 	}
 
+COPY_BLOCKING(cuMemcpy, CUdeviceptr, CUdeviceptr)
+COPY_QUEUED(cuMemcpyAsync, CUdeviceptr, CUdeviceptr)
 COPY_BLOCKING(cuMemcpyHtoD_v2, CUdeviceptr, const void *)
 COPY_BLOCKING(cuMemcpyDtoH_v2, void *, CUdeviceptr)
 COPY_BLOCKING(cuMemcpyDtoD_v2, CUdeviceptr, CUdeviceptr)
 COPY_QUEUED(cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *)
 COPY_QUEUED(cuMemcpyDtoHAsync_v2, void *, CUdeviceptr)
 COPY_QUEUED(cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr)
+
+BODY(cuMemcpyPeerAsync)(CUdeviceptr destination, void *destination_context, CUdeviceptr source, void *source_context,
+			size_t bytes, void *stream)
+{
+	(void)destination, (void)destination_context, (void)source, (void)source_context;
+	MADE(cuMemcpyPeerAsync);
+	return copy(bytes, stream);
+}
 
 #define FILL(name, value_type, width)                                                  \
 	BODY(name)(CUdeviceptr destination, value_type value, size_t elements)         \

@@ -65,7 +65,7 @@ static void split(struct block *block, uint64_t bytes)
 	block->bytes = bytes;
 }
 
-static CUresult allocate(CUdeviceptr *out, size_t bytes)
+CUresult memory_allocate(uint64_t *out, size_t bytes)
 {
 	struct context *context;
 	struct block *block;
@@ -103,7 +103,7 @@ static void join_next(struct block *block)
 	free(next);
 }
 
-static CUresult release(CUdeviceptr address)
+CUresult memory_release(uint64_t address)
 {
 	struct context *context;
 	struct block *block;
@@ -149,48 +149,63 @@ BODY(cuMemGetInfo_v2)(size_t *free_bytes, size_t *total_bytes)
 BODY(cuMemAlloc_v2)(CUdeviceptr *out, size_t bytes)
 {
 	MADE(cuMemAlloc_v2);
-	return allocate(out, bytes);
+	return memory_allocate(out, bytes);
+}
+
+BODY(cuMemAllocPitch_v2)(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned element_bytes)
+{
+	(void)element_bytes;
+	MADE(cuMemAllocPitch_v2);
+	*pitch = (width + GRANULE - 1) / GRANULE * GRANULE;
+	return memory_allocate(out, *pitch * height);
 }
 
 BODY(cuMemAllocManaged)(CUdeviceptr *out, size_t bytes, unsigned flags)
 {
 	(void)flags;
 	MADE(cuMemAllocManaged);
-	return allocate(out, bytes);
+	return memory_allocate(out, bytes);
 }
 
 BODY(cuMemAllocAsync)(CUdeviceptr *out, size_t bytes, void *stream)
 {
 	(void)stream;
 	MADE(cuMemAllocAsync);
-	return allocate(out, bytes);
+	return memory_allocate(out, bytes);
 }
 
 BODY(cuMemAllocAsync_ptsz)(CUdeviceptr *out, size_t bytes, void *stream)
 {
 	(void)stream;
 	MADE(cuMemAllocAsync_ptsz);
-	return allocate(out, bytes);
+	return memory_allocate(out, bytes);
+}
+
+BODY(cuMemAllocFromPoolAsync)(CUdeviceptr *out, size_t bytes, void *pool, void *stream)
+{
+	(void)pool, (void)stream;
+	MADE(cuMemAllocFromPoolAsync);
+	return memory_allocate(out, bytes);
 }
 
 BODY(cuMemFree_v2)(CUdeviceptr address)
 {
 	MADE(cuMemFree_v2);
-	return release(address);
+	return memory_release(address);
 }
 
 BODY(cuMemFreeAsync)(CUdeviceptr address, void *stream)
 {
 	(void)stream;
 	MADE(cuMemFreeAsync);
-	return release(address);
+	return memory_release(address);
 }
 
 BODY(cuMemFreeAsync_ptsz)(CUdeviceptr address, void *stream)
 {
 	(void)stream;
 	MADE(cuMemFreeAsync_ptsz);
-	return release(address);
+	return memory_release(address);
 }
 
 static CUresult allocate_host(void **out, size_t bytes)

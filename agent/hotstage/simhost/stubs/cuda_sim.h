@@ -88,6 +88,8 @@ struct stream *stream_new(struct context *context);
 /* Work of so many ns at full speed, queued on the stream (NULL: the context's default), or captured. */
 CUresult stream_work(void *handle, uint64_t nominal_ns, uint32_t nodes);
 CUresult stream_wait(void *handle); /* until the stream is idle; never while the device hangs */
+CUresult memory_allocate(uint64_t *address, size_t bytes); /* first fit on the current context's device */
+CUresult memory_release(uint64_t address);
 void device_wait(struct context *context, uint64_t until_ns);
 
 #endif
