@@ -34,7 +34,7 @@ PROCESSES_SHOWN_LIMIT = 4096
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Held:
     """One library file. `attachment` is None unless it is attached itself; an alias names who is in
     `alias_of`.
@@ -94,7 +94,7 @@ class Attachments:
         self._by_file: dict[FileKey, _Held] = {}
         self._processes: dict[ProcessId, _Process] = {}
         self._epochs: deque[Epoch] = deque(maxlen=EPOCHS_LIMIT)
-        self._idle: list[_Held] = []
+        self._idle: set[_Held] = set()
 
     # ---- told by the watch
 
@@ -128,7 +128,6 @@ class Attachments:
 
     def library_refused(self, process: ProcessView, mapping: Mapping, reason: str) -> None:
         """As `Follower.library_refused`."""
-        log.warning("library not attached", extra={"pid": process.identity.pid, "reason": reason})
         shown = LibraryCoverage(
             kind=library_kind(mapping.path) or "unknown",
             path=printable(mapping.path),
@@ -143,7 +142,10 @@ class Attachments:
         file = (mapping.device, mapping.inode)
         with self._lock:
             entry = self._processes.setdefault(process.identity, _Process(process.name))
+            before = entry.uses.get(file)
             entry.uses[file] = _Use(None, file, None, False, shown)
+        if before is None or before.refused != shown:
+            log.warning("library not attached", extra={"pid": process.identity.pid, "reason": reason})
 
     def libraries_kept(self, process: ProcessView, files: frozenset[FileKey]) -> None:
         """As `Follower.libraries_kept`."""
@@ -172,11 +174,11 @@ class Attachments:
         if not self._idle:
             return
         with self._lock:
-            self._idle = sorted((h for h in self._idle if not h.users), key=lambda h: h.idle_since_ns)
+            self._idle = {held for held in self._idle if not held.users}
             surplus = len(self._idle) - IDLE_LIBRARIES_LIMIT
             due = [
                 held
-                for index, held in enumerate(self._idle)
+                for index, held in enumerate(sorted(self._idle, key=lambda held: held.idle_since_ns))
                 if now_ns - held.idle_since_ns > self._linger_ns
                 and (index < surplus or held.candidate.parsed.unlinked or held.attachment is None)
                 and not self._is_aliased(held)
@@ -290,7 +292,7 @@ class Attachments:
         held.users.discard(process)
         if not held.users:
             held.idle_since_ns = at_ns
-            self._idle.append(held)
+            self._idle.add(held)
         if use.since_ns is not None:
             library = held.candidate.parsed.library
             self._epochs.append(Epoch(process.pid, library.kind, library.path, use.since_ns, at_ns))
@@ -302,7 +304,7 @@ class Attachments:
         self._held.pop(held.candidate.parsed.key, None)
         for file in held.files:
             self._by_file.pop(file, None)
-        self._idle.remove(held)
+        self._idle.discard(held)
 
     def _release(self, held: _Held) -> None:
         if held.attachment is not None:

@@ -238,12 +238,15 @@ class ProbeEngine:
         maps = self._open_maps
         if pids:
             self._totals.keep(maps.forget_processes(pids))
-        tids = [tid for pid, tid in threads if not self._is_thread(pid, tid)]
+        tids = [tid for _, tid in threads if not self._is_in_use(tid)]
         if tids:
             self._totals.keep_threads(maps.forget_threads(tids))
 
-    def _is_thread(self, pid: int, tid: int) -> bool:
-        return (Path(self._config.proc_root) / str(pid) / "task" / str(tid)).exists()
+    def _is_in_use(self, tid: int) -> bool:
+        """Whether a thread of any process has this id now (procfs answers for threads, it only does not
+        list them).
+        """
+        return (Path(self._config.proc_root) / str(tid)).exists()
 
     def _lost_calls(self, losses: Mapping[str, int]) -> int:
         """Calls that were made and are in no sum. Only rung S times a call without its thread's state."""

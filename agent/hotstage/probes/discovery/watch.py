@@ -136,7 +136,7 @@ class Watch:
         self._dying: dict[int, int] = {}
         self._mapped_ns: dict[int, int] = {}
         self._rescan_due_ns = 0
-        self._is_closing = False
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="hotstage-discovery", daemon=True)
         self.lost_records = 0
         self.rescans = 0
@@ -163,14 +163,14 @@ class Watch:
 
     def close(self) -> None:
         """Stop following; waits for the thread, which never waits long."""
-        self._is_closing = True
+        self._closing.set()
         if self._thread.ident is not None:
             self._thread.join(5.0)
         self._news.close()
         self._lookups.close()
 
     def _follow(self) -> None:
-        while not self._is_closing:
+        while not self._closing.is_set():
             busy = self._lookups.pending > 0 or bool(self._dying)
             self._news.wait(_BUSY_WAIT_SECONDS if busy else _IDLE_WAIT_SECONDS)
             try:
@@ -178,7 +178,7 @@ class Watch:
             except Exception:  # one odd process must not end the watching of all others
                 log.exception("discovery step failed")
                 self._rescan_due_ns = self._clock.monotonic_ns() + int(1e9)
-            threading.Event().wait(_GATHER_SECONDS)
+            self._closing.wait(_GATHER_SECONDS)
 
     def _step(self) -> None:
         for event in self._news.drain():
