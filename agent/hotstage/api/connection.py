@@ -131,7 +131,7 @@ class Connection(BaseHTTPRequestHandler):
 
     def _discard(self) -> None:
         """Take a little of what the peer still sends: closing on unread bytes would reset our answer away."""
-        self._reader.restart(0.5)
+        self._reader.restart(0.2)
         with contextlib.suppress(OSError):
             for _ in range(16):
                 if not self.rfile.read1(MAX_BODY_BYTES):

@@ -6,6 +6,8 @@ The only importer of sqlite3. It knows no table: those are in the migrations and
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -111,6 +113,30 @@ class Database:
             self._writer.executescript(
                 f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
             )
+
+
+def lock_directory(directory: Path, setting: str) -> int:
+    """Make `directory` and hold it for one process; the descriptor to close. The kernel lets go at any end.
+
+    `setting` is the key that names the directory, for the remedy. Raises StoreError.
+    """
+    try:
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write in {directory}: {error.strerror}",
+            remedy=f"set {setting} to a directory that this user may write",
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise StoreError(
+            f"another process of hotstage uses {directory}",
+            remedy=f"stop it, or give this one a {setting} of its own",
+        ) from error
+    return descriptor
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -7,7 +7,6 @@ Only the agent writes this file. The store never retries by itself: `journal.Jou
 
 from __future__ import annotations
 
-import fcntl
 import os
 import uuid
 from collections.abc import Callable, Iterable
@@ -18,7 +17,7 @@ from hotstage.breaker.record import BreakerRecord, Transition
 from hotstage.clock import Clock
 from hotstage.errors import StoreError
 from hotstage.store import breakers, outbox, snapshots, windows
-from hotstage.store.db import Database
+from hotstage.store.db import Database, lock_directory
 from hotstage.windows.window import AnomalyWindow
 
 FILE_NAME = "hotstage.db"
@@ -50,7 +49,7 @@ class Store:
         self.directory = directory
         self._clock = clock
         self._boot_id = boot_id
-        self._lock = _lock_directory(directory)
+        self._lock = lock_directory(directory, "store.directory")
         try:
             self.database = Database(directory / FILE_NAME, "hotstage.store.migrations")
             self.store_id = self._identify()
@@ -118,23 +117,3 @@ class Store:
             )
         ((store_id,),) = self.database.read("SELECT value FROM meta WHERE key = 'store_id'")
         return str(store_id)
-
-
-def _lock_directory(directory: Path) -> int:
-    """Held for life; the kernel lets go of it however the process ends."""
-    try:
-        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write in {directory}: {error.strerror}",
-            remedy="set store.directory to a directory that this user may write",
-        ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise StoreError(
-            f"another agent uses {directory}", remedy="stop it, or give this one its own store.directory"
-        ) from error
-    return descriptor

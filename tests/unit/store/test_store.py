@@ -57,7 +57,7 @@ def test_an_empty_change_is_false(make):
 
 
 def test_two_agents_cannot_use_one_directory(store, clock, boot):
-    with pytest.raises(StoreError, match="another agent"):
+    with pytest.raises(StoreError, match="another process"):
         Store(store.directory, clock, boot)
 
 

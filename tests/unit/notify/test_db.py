@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events held for their destinations, in order per subject."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotstage.errors import StoreError
+from hotstage.notify.db import KEEP_DEAD_NS, KEEP_DELIVERED_NS, Counts, NotifyDatabase
+
+NOW = 1_000
+
+
+@pytest.fixture
+def filled(box, held):
+    """`filled(events…, names=…)`: held for the destinations `a` (and more)."""
+    box.register({"a": "https://x", "b": "https://y"})
+
+    def put(*events, names=("a",), store="store-1"):
+        box.hold(store, events, [list(names)] * len(events), NOW)
+        return box
+
+    return put
+
+
+def test_holding_events_moves_the_progress_with_them(filled, held):
+    box = filled(held(3), held(4))
+    assert box.progress() == ("store-1", 4)
+    assert box.next_due("a", NOW).event == held(3)
+
+
+def test_before_the_first_event_nothing_is_held(box):
+    assert box.progress() == (None, 0)
+    assert box.next_due("a", NOW) is None
+    assert box.next_due_at("a") is None
+
+
+def test_an_event_is_queued_once_however_often_it_comes(filled, held):
+    box = filled(held(1))
+    box.delivered(box.next_due("a", NOW), NOW)
+    filled(held(1), held(2))
+    assert box.next_due("a", NOW).event.id == "evt_2"
+    assert box.counts(["a"])[0].pending == 1
+
+
+def test_an_event_that_nobody_wants_only_moves_the_progress(filled, held):
+    box = filled(held(9), names=())
+    assert box.progress() == ("store-1", 9)
+    assert box.database.read("SELECT count(*) FROM events") == [(0,)]
+
+
+def test_a_later_event_of_a_subject_waits_for_the_earlier_one_and_other_subjects_do_not(filled, held):
+    box = filled(held(1, subject="x"), held(2, subject="x"), held(3, subject="y"))
+    box.retry(box.next_due("a", NOW), "down", due_wall_ns=NOW + 500)
+    assert box.next_due("a", NOW).event.seq == 3
+    box.delivered(box.next_due("a", NOW), NOW)
+    assert box.next_due("a", NOW) is None
+    first = box.next_due("a", NOW + 500)
+    assert (first.event.seq, first.attempts) == (1, 1)
+    box.dead(first, "given up", NOW)
+    assert box.next_due("a", NOW).event.seq == 2
+
+
+def test_destinations_do_not_wait_for_each_other(filled, held):
+    box = filled(held(1), names=("a", "b"))
+    box.retry(box.next_due("a", NOW), "down", NOW + 500)
+    assert box.next_due("b", NOW).event.seq == 1
+    assert (box.next_due_at("a"), box.next_due_at("b")) == (NOW + 500, NOW)
+
+
+def test_counts_tell_what_became_of_all(filled, held):
+    box = filled(held(1), held(2), held(3), held(4))
+    box.delivered(box.next_due("a", NOW), NOW)
+    box.dead(box.next_due("a", NOW), "answered 400", NOW)
+    box.retry(box.next_due("a", NOW), "down", NOW + 1)
+    assert box.counts(["a", "c"]) == [
+        Counts("a", delivered=1, failed=2, dead=1, pending=2, oldest_wall_ns=NOW, disabled_error=None),
+        Counts("c", 0, 0, 0, 0, None, None),
+    ]
+
+
+def test_a_disabled_destination_loses_its_queue_to_the_dead_letters_and_new_events_too(filled, held):
+    box = filled(held(1), held(2), names=("a", "b"))
+    box.disable("a", "answered 410", NOW)
+    filled(held(3), names=("a", "b"))
+    assert box.next_due("a", NOW) is None
+    assert box.next_due("b", NOW).event.seq == 1
+    counts = box.counts(["a"])[0]
+    assert (counts.dead, counts.pending, counts.disabled_error) == (3, 0, "answered 410")
+
+
+def test_a_changed_url_puts_a_disabled_destination_back_into_use(filled, held):
+    box = filled()
+    box.disable("a", "answered 410", NOW)
+    box.register({"a": "https://x"})
+    assert box.counts(["a"])[0].disabled_error == "answered 410"
+    box.register({"a": "https://elsewhere"})
+    assert box.counts(["a"])[0].disabled_error is None
+
+
+def test_replay_queues_dead_letters_again_in_their_order(filled, held):
+    box = filled(held(1), held(2), names=("a", "b"))
+    box.disable("a", "answered 410", NOW)
+    box.dead(box.next_due("b", NOW), "answered 400", NOW)
+    assert box.replay("a", NOW + 7) == 2
+    job = box.next_due("a", NOW + 7)
+    assert (job.event.seq, job.attempts, job.since_wall_ns) == (1, 0, NOW + 7)
+    assert box.counts(["a"])[0].disabled_error is None
+    assert box.replay(None, NOW + 8) == 1
+
+
+def test_old_deliveries_are_forgotten_and_waiting_ones_are_not(filled, held):
+    box = filled(held(1), held(2), held(3))
+    box.delivered(box.next_due("a", NOW), NOW)
+    box.dead(box.next_due("a", NOW), "x", NOW)
+    box.prune(NOW + KEEP_DELIVERED_NS + 1)
+    assert box.database.read("SELECT seq FROM events ORDER BY seq") == [(2,), (3,)]
+    box.prune(NOW + KEEP_DEAD_NS + 1)
+    assert box.database.read("SELECT seq FROM events") == [(3,)]
+
+
+def test_a_full_disk_takes_nothing_and_moves_nothing(filled, held):
+    box = filled(held(1))
+    ((pages,),) = box.database.maintain("PRAGMA page_count")
+    box.database.maintain(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError):
+        filled(held(2), held(3, body=b"x" * 1_000_000))
+    assert box.progress() == ("store-1", 1)
+    assert box.database.read("SELECT seq FROM events") == [(1,)]
+
+
+def test_two_notifiers_cannot_use_one_directory(box, tmp_path):
+    with pytest.raises(StoreError, match="another process"):
+        NotifyDatabase(tmp_path / "notify")

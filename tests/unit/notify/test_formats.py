@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of the formats."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from hotstage.notify import formats
+from hotstage.sinks.events import EventMaker
+
+
+def test_a_cloudevent_has_the_required_attributes_and_the_data(held):
+    content_type, body = formats.render("cloudevents", held(7))
+    assert content_type == "application/cloudevents+json; charset=utf-8"
+    assert json.loads(body) == {
+        "specversion": "1.0",
+        "id": "evt_7",
+        "source": "urn:hotstage:h",
+        "type": "io.hotstage.breaker.opened.v1",
+        "subject": "s",
+        "time": "2026-11-29T18:00:00.000Z",
+        "datacontenttype": "application/json",
+        "sequence": "7",
+        "createdns": "5",
+        "data": {"to": "open"},
+    }
+
+
+def test_extension_names_are_lower_case_letters_and_digits(held):
+    assert all(
+        name.isalnum() and name.islower() for name in json.loads(formats.render("cloudevents", held())[1])
+    )
+
+
+def test_a_trace_is_carried_where_there_is_one(held):
+    body = b'{"source":"u","time":"t","data":{},"traceparent":"00-aa-bb-01"}'
+    assert json.loads(formats.render("cloudevents", held(body=body))[1])["traceparent"] == "00-aa-bb-01"
+
+
+def test_plain_is_flat(held):
+    event = json.loads(formats.render("plain", held(7))[1])
+    assert (event["id"], event["sequence"], event["data"]) == ("evt_7", 7, {"to": "open"})
+
+
+def test_what_the_agent_writes_is_understood(held, make):
+    event = EventMaker("host-1").transition(make.transition(), 1_000)
+    body = json.loads(formats.render("cloudevents", held(body=event.body))[1])
+    assert (body["source"], body["data"]["breaker"]) == ("urn:hotstage:host-1", "stage:vision_encode:image")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"source":1,"time":"t","data":{}}'])
+def test_a_foreign_body_is_refused(held, body):
+    with pytest.raises(msgspec.DecodeError):
+        formats.render("cloudevents", held(body=body))
