@@ -94,9 +94,14 @@ def view(pid: int, start: int = 1) -> ProcessView:
 
 
 def candidate(
-    inode: int = 7, *, device: int = 1, points: tuple[AttachPoint, ...] = (POINT, SLOW_POINT), patched: bool = False,
-    unlinked: bool = False, missed: tuple[MissedSymbol, ...] = (NOT_EXPORTED,),
-) -> Candidate:  # fmt: skip
+    inode: int = 7,
+    *,
+    device: int = 1,
+    points: tuple[AttachPoint, ...] = (POINT, SLOW_POINT),
+    missed: tuple[MissedSymbol, ...] = (NOT_EXPORTED,),
+    patched: bool = False,
+    unlinked: bool = False,
+) -> Candidate:
     fd = os.memfd_create("library")
     library = OpenLibrary(fd, "/lib/libcuda.so.1", device, inode, 4096, "b1d", "libcuda")
     parsed = ParsedLibrary(library, ElfFile("x86_64", "b1d", {}, ()), unlinked)
