@@ -25,8 +25,9 @@ _LENGTH = _DISCARDED - 1
 class RingReader:
     """One consumer of one ring. Not for two threads at once."""
 
-    def __init__(self, fd: int) -> None:
-        self._size = map_info(fd).max_entries
+    def __init__(self, fd: int, size: int | None = None) -> None:
+        """`size` is the ring's bytes, a power of two; the kernel is asked when it is not given."""
+        self._size = map_info(fd).max_entries if size is None else size
         self._consumer = mmap.mmap(fd, _PAGE, offset=0)
         self._producer = mmap.mmap(
             fd, _PAGE + 2 * self._size, prot=mmap.PROT_READ, offset=_PAGE

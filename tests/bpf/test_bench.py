@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published numbers: reports that fit their schema, runs that count, budgets that hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from hotstage.cli.bench.counting import counting_report
+from hotstage.cli.bench.overhead import overhead_report
+from hotstage.probes.loader.base import Rung
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "contracts/schemas/bench.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("rung", [Rung.SESSION, Rung.MULTI])
+def test_overhead_counts_every_call_and_keeps_its_budget(objects: Path, rung: Rung) -> None:
+    report = overhead_report(rung, rounds=60)
+    jsonschema.validate(report, SCHEMA)
+    assert report["exact"]
+    assert report["host"]["rung"] == rung
+    assert {row["name"] for row in report["variants"]} >= {
+        "untraced",
+        "empty",
+        "launch",
+        "empty_pair",
+        "timed",
+    }
+    assert report["placement"]["emulated_ratio"] >= 0.98
+    assert report["placement"]["links"] == (2 if rung is Rung.SESSION else 3)
+    assert report["within_budget"], report["variants"]
+
+
+def test_counting_is_exact_at_the_rate_that_was_promised(objects: Path) -> None:
+    report = counting_report(None, processes=2, threads=3, factor=1)
+    jsonschema.validate(report, SCHEMA)
+    assert report["exact"]
+    assert report["made"] == report["counted"] == 2 * 3 * (100_003 + 10_007)
+    assert report["calls_per_second"] >= 200_000
