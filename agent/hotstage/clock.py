@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_OFFSET_TOLERANCE_NS = 1_000_000
 
 
 class Clock(Protocol):
@@ -27,7 +28,13 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks.
+
+    The offset between them is kept while it is right to a millisecond, so that one moment always gets one date.
+    """
+
+    def __init__(self) -> None:
+        self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
@@ -36,7 +43,10 @@ class SystemClock:
         return time.time_ns()
 
     def wall_ns_of(self, monotonic_ns: int) -> int:
-        return time.time_ns() - time.monotonic_ns() + monotonic_ns
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        if abs(offset_ns - self._wall_offset_ns) > _OFFSET_TOLERANCE_NS:
+            self._wall_offset_ns = offset_ns
+        return self._wall_offset_ns + monotonic_ns
 
 
 def boot_id() -> str:

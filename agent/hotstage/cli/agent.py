@@ -15,7 +15,7 @@ from hotstage.clock import SystemClock
 @click.option("--listen", metavar="ADDRESS:PORT", help="Where to serve the API.")
 def agent(loader: str | None, listen: str | None) -> None:
     """Attach the probes, judge, serve the API; ends on SIGTERM, reloads on SIGHUP."""
-    from hotstage.daemon import Daemon
+    from hotstage.daemon.process import Daemon
 
     flags = {("probes", "loader"): loader, ("http", "listen"): listen}
     config = configuration(flags)

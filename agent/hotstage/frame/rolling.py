@@ -24,11 +24,10 @@ class Rolling:
     def append(self, rows: Rows) -> None:
         """Take rows in; beyond the capacity the oldest go, and the look-back shrinks."""
         rows = rows[-len(self._rows) :]
-        end = self._next + len(rows)
-        split = max(len(self._rows) - self._next, 0)
-        self._rows[self._next : end] = rows[:split]
-        self._rows[: len(rows) - split] = rows[split:] if len(rows) > split else rows[:0]
-        self._next = end % len(self._rows)
+        until_end = min(len(rows), len(self._rows) - self._next)
+        self._rows[self._next : self._next + until_end] = rows[:until_end]
+        self._rows[: len(rows) - until_end] = rows[until_end:]
+        self._next = (self._next + len(rows)) % len(self._rows)
         self._filled = min(self._filled + len(rows), len(self._rows))
 
     def since(self, at_ns: int) -> Rows:

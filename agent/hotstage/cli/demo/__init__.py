@@ -97,10 +97,10 @@ def whole_report(options: DemoOptions, found: Gathered) -> dict[str, Any]:
         "hard_negatives": [fault["name"] for fault in found.truth["faults"] if fault["kind"] is None],
         "breakers": found.breakers,
         "webhooks": {
-            "enqueued": health["outbox"]["enqueued"],
+            "enqueued": health["checks"]["outbox"]["enqueued"],
             "delivered": len({line["id"] for line in found.deliveries}),
             "verified": len(verified),
-            "dead": 0,
+            "dead": health["checks"]["outbox"]["dead"] or 0,
         },
-        "agent": health["agent"],
+        "agent": health["checks"]["agent"],
     }

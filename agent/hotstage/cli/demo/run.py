@@ -215,7 +215,7 @@ class Demo:
         found.windows = client.get("/v1/windows?state=all&limit=1000")["windows"]
         found.breakers = client.get("/v1/breakers")["breakers"]
         found.health = client.get("/healthz")
-        found.deliveries = self._wait_deliveries(layout, int(found.health["outbox"]["enqueued"]))
+        found.deliveries = self._wait_deliveries(layout, int(found.health["checks"]["outbox"]["enqueued"]))
 
     def _wait_deliveries(self, layout: DemoLayout, expected: int) -> list[Document]:
         deadline_ns = self._clock.monotonic_ns() + round(DELIVERY_SECONDS * 1e9)

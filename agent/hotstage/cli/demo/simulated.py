@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import subprocess
 import sys
@@ -106,22 +107,21 @@ def _events(
     """Events up to and with `until`. HotstageError when the process ends first, PeerError when it is late."""
     deadline_ns = clock.monotonic_ns() + round(seconds * 1e9)
     events: list[Mapping[str, Any]] = []
-    stdout = process.stdout
-    if stdout is None:
+    if process.stdout is None:
         raise PeerError("the simulated host has no standard output")
-    while True:
+    descriptor, said = process.stdout.fileno(), b""
+    while not events or events[-1]["event"] != until:
         left_seconds = (deadline_ns - clock.monotonic_ns()) / 1e9
-        if left_seconds <= 0 or not select.select([stdout], [], [], left_seconds)[0]:
+        if left_seconds <= 0 or not select.select([descriptor], [], [], left_seconds)[0]:
             raise PeerError(f"waited {seconds:.0f} s for the simulated host to say `{until}`")
-        line = stdout.readline()
-        if not line:
+        data = os.read(descriptor, 65_536)  # not readline: what it buffers, select does not see
+        if not data:
             code = process.wait(STOP_SECONDS)
             error = HotstageError(
                 f"the simulated host ended with code {code} before `{until}`; it says why above"
             )
             error.exit_code = 2 if code == 2 else 1
             raise error
-        event = json.loads(line)
-        events.append(event)
-        if event["event"] == until:
-            return events
+        *lines, said = (said + data).split(b"\n")
+        events += [json.loads(line) for line in lines]
+    return events
