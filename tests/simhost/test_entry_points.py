@@ -50,7 +50,8 @@ def test_every_driver_function_begins_with_the_compare_and_the_jump(stubs):
 
 
 @pytest.mark.parametrize(
-    ("library", "soname"), [("libcuda", "libcuda.so.1"), ("libnvidia_ml", "libnvidia-ml.so.1")]
+    ("library", "soname"),
+    [("libcuda", "libcuda.so.1"), ("libcudart", "libcudart.so.12"), ("libnvidia_ml", "libnvidia-ml.so.1")],
 )
 def test_libraries_have_the_real_sonames(stubs, library, soname):
     with getattr(stubs, library).open("rb") as file:
@@ -62,3 +63,17 @@ def test_libraries_have_the_real_sonames(stubs, library, soname):
 
 def test_the_catalogue_of_an_observer_is_there():
     assert not set(OBSERVED.split()) - set(CUDA_FUNCTIONS)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the push is x86-64's")
+def test_every_runtime_function_begins_with_a_push_under_the_librarys_version(stubs):
+    with stubs.libcudart.open("rb") as file:
+        elf = ELFFile(file)
+        found = exports(elf)
+        assert {"cudaLaunchKernel", "cudaMalloc", "cudaMemcpyAsync", "cudaStreamSynchronize"} <= set(found)
+        for name, address in found.items():
+            (offset,) = elf.address_offsets(address, 1)
+            file.seek(offset)
+            assert file.read(1) == b"\x55", name
+        versions = elf.get_section_by_name(".gnu.version_d").iter_versions()
+        assert "libcudart.so.12" in {name.name for _, names in versions for name in names}

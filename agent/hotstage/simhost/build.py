@@ -62,6 +62,12 @@ LIBRARIES = (
         link=("-ldl",),
     ),
     StubLibrary(
+        file="libcudart.so.12.4.00",
+        soname="libcudart.so.12",
+        sources=("cudart.c",),
+        link=("-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN", f"-Wl,--version-script={STUBS / 'cudart.map'}"),
+    ),
+    StubLibrary(
         file="libsimserver.so",
         soname="libsimserver.so",
         sources=("server.c",),
@@ -76,6 +82,7 @@ class StubPaths:
 
     folder: Path
     libcuda: Path
+    libcudart: Path
     libnvidia_ml: Path
     server: Path
 
@@ -94,6 +101,7 @@ def lay_out(folder: Path, cache: Path | None = None) -> StubPaths:
     return StubPaths(
         folder=folder,
         libcuda=folder / "libcuda.so.1",
+        libcudart=folder / "libcudart.so.12",
         libnvidia_ml=folder / "libnvidia-ml.so.1",
         server=folder / "libsimserver.so",
     )
@@ -127,7 +135,7 @@ def build(cache: Path) -> Path:
 
 def _digest() -> str:
     content = hashlib.sha256(repr((COMPILER, FLAGS, LIBRARIES)).encode())
-    for source in sorted(STUBS.glob("*.[ch]")):
+    for source in sorted(STUBS.iterdir()):
         content.update(source.name.encode() + b"\0" + source.read_bytes())
     return content.hexdigest()[:16]
 

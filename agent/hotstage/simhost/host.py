@@ -310,6 +310,7 @@ def run(options: HostOptions) -> None:
             "libraries",
             folder=str(folder),
             libcuda=str(stubs.libcuda),
+            libcudart=str(stubs.libcudart),
             libnvidia_ml=str(stubs.libnvidia_ml),
         )
         host.start_instances()
