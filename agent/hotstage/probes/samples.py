@@ -72,16 +72,3 @@ class CallSample:
             return np.zeros(self.histograms.shape[1], dtype=np.uint64)
         row_counts: NDArray[np.uint64] = self.histograms[slot]
         return row_counts
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessCalls:
-    """What one process made of one call, exact: `counted` = returned + abandoned + open."""
-
-    pid: int
-    call_id: int
-    counted: int
-    open: int
-    abandoned: int
-    bytes: int
-    errors: int

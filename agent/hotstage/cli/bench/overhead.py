@@ -12,13 +12,12 @@ import click
 import numpy as np
 
 from hotstage.cli.bench.slices import METHOD, Measured, measure
-from hotstage.cli.bench.targets import host_facts, opened
+from hotstage.cli.bench.targets import host_facts, opened, simulated_libcuda
 from hotstage.cli.terminal import print_json, print_table
 from hotstage.probes.catalogue.cuda_driver import CUDA_DRIVER
 from hotstage.probes.loader import links
 from hotstage.probes.loader.base import MapSizes, Rung
 from hotstage.probes.loader.libbpf import LibbpfLoader
-from hotstage.simhost.build import lay_out
 
 BUDGETS = {
     Rung.SESSION: {"launch": 1.25, "timed": 2.2},
@@ -85,7 +84,7 @@ def overhead_report(rung: Rung | None, rounds: int) -> dict[str, Any]:
 def measure_placement(rung: Rung) -> dict[str, Any]:
     """How the simulated libcuda is probed: share of cheap points, links, seconds to attach and detach."""
     with TemporaryDirectory(prefix="hotstage-bench-") as folder:
-        stub = lay_out(Path(folder)).libcuda
+        stub = simulated_libcuda(Path(folder))
         loader = LibbpfLoader()
         try:
             loader.load(MapSizes(), rung)

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,6 +69,22 @@ def opened(path: Path, kind: str) -> Iterator[Target]:
         yield Target(library, {name: symbol.offset for name, symbol in read_elf(fd).functions.items()})
     finally:
         os.close(fd)
+
+
+def simulated_libcuda(folder: Path) -> Path:
+    """The simulated GPU host's libcuda, laid out in `folder` by a process of its own: rooms stay apart.
+
+    Raises PreflightError when it cannot be built.
+    """
+    code = (
+        "import sys, pathlib, hotstage.simhost.build as build; "
+        "print(build.lay_out(pathlib.Path(sys.argv[1])).libcuda)"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PreflightError(f"the simulated libcuda cannot be built: {done.stderr.strip().splitlines()[-1]}")
+    return Path(done.stdout.strip())
 
 
 def host_facts(loader: str, rung: Rung) -> dict[str, object]:
