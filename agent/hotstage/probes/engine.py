@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -89,7 +90,8 @@ class ProbeEngine:
         """State in flight and what happened since the last read; for the fast tick."""
         xids = self._xid.drain()
         with self._maps_lock:
-            return self._open_maps.read_fast(self._clock.monotonic_ns(), xids)
+            sample = self._open_maps.read_fast(self._clock.monotonic_ns(), xids)
+        return replace(sample, losses=self._with_lost_lines(sample.losses))
 
     def read_slow(self) -> CallSample:
         """Counts by key; for the slow tick, after which entries of processes that have gone are removed."""
@@ -112,7 +114,6 @@ class ProbeEngine:
         attached, emulated = attachments.counts()
         with self._maps_lock:
             losses = self._open_maps.losses()
-        losses["lost_urgent_ring"] = losses.get("lost_urgent_ring", 0) + self._xid.lost()
         return Coverage(
             loader=self.loader,
             rung=self.rung,
@@ -124,7 +125,7 @@ class ProbeEngine:
             missed=attachments.missed(),
             epochs=attachments.epochs(),
             calls=self.totals(),
-            losses=losses,
+            losses=self._with_lost_lines(losses),
             xid=self._xid.side,
             discovery=DiscoveryHealth(
                 stuck=watch.stuck,
@@ -252,6 +253,10 @@ class ProbeEngine:
         """Calls that were made and are in no sum. Only rung S times a call without its thread's state."""
         lost = losses["lost_call_keys"]
         return lost if self.rung == Rung.SESSION else lost + losses["lost_threads"] + losses["lost_frames"]
+
+    def _with_lost_lines(self, losses: Mapping[str, int]) -> dict[str, int]:
+        """Kernel lines have a ring of their own; lost ones show under the same name."""
+        return {**losses, "lost_urgent_ring": losses["lost_urgent_ring"] + self._xid.lost()}
 
     @property
     def _open_maps(self) -> KernelMaps:

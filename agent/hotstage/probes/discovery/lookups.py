@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 STUCK_LIMIT = 16
 """Abandoned threads that may exist at a time; past that, nothing new is looked up until one comes back."""
-_WORKERS = 2
+_WORKERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Outcome:
     error: Exception | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Job:
     key: Hashable
     place: Hashable
@@ -54,9 +54,9 @@ class Lookups:
         self.abandoned_total = 0
         self._deadline_ns = int(deadline_seconds * 1e9)
         self._now_ns = now_ns
-        self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._waiting: deque[_Job] = deque()
+        self._done: deque[tuple[Outcome, _Job]] = deque()
         self._running: list[_Job] = []
         self._stuck_places: list[Hashable] = []
         self._pending = 0
@@ -82,22 +82,25 @@ class Lookups:
         work: Callable[[], Any],
         discard: Callable[[Any], None] = lambda _: None,
     ) -> None:
-        """Run `work`; its outcome carries `key`. A `place` that something hangs on is refused.
+        """Run `work`; its outcome carries `key`. At one `place` one look-up runs at a time: if it hangs, the
+        others there are refused, and all other places have their workers.
 
         A result that nobody will fetch any more (abandoned, closed) goes to `discard`, which frees what it
         holds.
         """
         self._pending += 1
-        self._waiting.put(_Job(key, place, work, discard))
+        with self._lock:
+            self._waiting.append(_Job(key, place, work, discard))
+            self._lock.notify()
 
     def finished(self) -> list[Outcome]:
         """Outcomes since the last call, look-ups past their deadline among them."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.wake_fd)
         self._abandon_late()
-        outcomes: list[Outcome] = []
-        while not self._done.empty():
-            outcomes.append(self._done.get_nowait())
+        with self._lock:
+            outcomes = [outcome for outcome, _ in self._done]
+            self._done.clear()
         self._pending -= len(outcomes)
         return outcomes
 
@@ -106,44 +109,59 @@ class Lookups:
         with self._lock:
             self._is_closed = True
             os.close(self.wake_fd)
-        for _ in range(_WORKERS):
-            self._waiting.put(None)
+            self._lock.notify_all()
+            unfetched = list(self._done)
+        for outcome, job in unfetched:
+            _discard(outcome, job)
 
     def _start_worker(self) -> None:
         threading.Thread(target=self._work, name="hotstage-lookup", daemon=True).start()
 
     def _work(self) -> None:
-        while job := self._waiting.get():
-            with self._lock:
-                is_refused = job.place in self._stuck_places or len(self._stuck_places) >= STUCK_LIMIT
-                if not is_refused:
-                    job.started_ns = self._now_ns()
-                    self._running.append(job)
-            if is_refused:
-                self._report(
-                    Outcome(job.key, None, TimeoutError("an earlier look-up still hangs there")), job
-                )
-                continue
+        while job := self._next_job():
             outcome = _run(job)
             with self._lock:
+                is_wanted = not job.is_abandoned and not self._is_closed
                 if job.is_abandoned:
                     self._stuck_places.remove(job.place)
                 else:
                     self._running.remove(job)
+                if is_wanted:
+                    self._report(outcome, job)
+                self._lock.notify_all()
+            if not is_wanted:
+                _discard(outcome, job)
             if job.is_abandoned:
-                if outcome.error is None:
-                    job.discard(outcome.result)
                 return  # another worker took this one's place
-            self._report(outcome, job)
+
+    def _next_job(self) -> _Job | None:
+        """The first job at a place where nothing runs; jobs at a place that hangs end here. None when
+        closed.
+        """
+        with self._lock:
+            while not self._is_closed:
+                self._refuse_stuck()
+                busy = {job.place for job in self._running}
+                for job in self._waiting:
+                    if job.place not in busy:
+                        self._waiting.remove(job)
+                        self._running.append(job)
+                        job.started_ns = self._now_ns()
+                        return job
+                self._lock.wait()
+        return None
+
+    def _refuse_stuck(self) -> None:
+        if not self._stuck_places:
+            return
+        is_full = len(self._stuck_places) >= STUCK_LIMIT
+        for job in [job for job in self._waiting if is_full or job.place in self._stuck_places]:
+            self._waiting.remove(job)
+            self._report(Outcome(job.key, None, TimeoutError("an earlier look-up still hangs there")), job)
 
     def _report(self, outcome: Outcome, job: _Job) -> None:
-        with self._lock:
-            if not self._is_closed:
-                self._done.put(outcome)
-                os.eventfd_write(self.wake_fd, 1)
-                return
-        if outcome.error is None:
-            job.discard(outcome.result)
+        self._done.append((outcome, job))
+        os.eventfd_write(self.wake_fd, 1)
 
     def _abandon_late(self) -> None:
         with self._lock:
@@ -152,11 +170,17 @@ class Lookups:
                 job.is_abandoned = True
                 self._running.remove(job)
                 self._stuck_places.append(job.place)
-        for job in late:
-            self.abandoned_total += 1
+                reason = f"no answer within {self._deadline_ns / 1e9:g} s"
+                self._done.append((Outcome(job.key, None, TimeoutError(reason)), job))
+            self.abandoned_total += len(late)
+            self._lock.notify_all()
+        for _ in late:
             self._start_worker()
-            seconds = self._deadline_ns / 1e9
-            self._done.put(Outcome(job.key, None, TimeoutError(f"no answer within {seconds:g} s")))
+
+
+def _discard(outcome: Outcome, job: _Job) -> None:
+    if outcome.error is None:
+        job.discard(outcome.result)
 
 
 def _run(job: _Job) -> Outcome:

@@ -95,3 +95,30 @@ def test_results_after_the_close_are_freed(clock: Any) -> None:
     lookups.close()
     release.set()
     assert freed.wait(5), "the result was freed within 5 s"
+
+
+def test_a_result_that_was_never_fetched_is_freed_at_the_close(clock: Any) -> None:
+    lookups = Lookups(DEADLINE_SECONDS, clock.monotonic_ns)
+    freed: list[int] = []
+    lookups.submit("key", "place", lambda: 7, discard=freed.append)
+    readable, _, _ = select.select([lookups.wake_fd], [], [], 5)
+    assert readable, "the look-up was answered within 5 s"
+    lookups.close()
+    assert freed == [7]
+
+
+def test_one_place_takes_one_worker_however_many_ask_there(lookups: Lookups) -> None:
+    started, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        started.set()
+        release.wait(10)
+
+    lookups.submit("slow", "dead mount", hang)
+    assert started.wait(5), "the look-up began within 5 s"
+    for number in range(20):
+        lookups.submit(number, "dead mount", lambda: None)
+    lookups.submit("other", "fine", lambda: "ran")
+    assert [outcome.key for outcome in wait_for(lookups, 1)] == ["other"]
+    release.set()
+    assert len(wait_for(lookups, 21)) == 21
