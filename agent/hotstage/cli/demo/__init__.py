@@ -81,6 +81,8 @@ def demo(
 def whole_report(options: DemoOptions, found: Gathered) -> dict[str, Any]:
     """The document of `schemas/demo.json`, and beside it what else a reader may want to check."""
     coverage, health = found.coverage, found.health
+    pids = {int(pid) for pid in found.truth["calls_by_pid"]}
+    records = [record for record in found.records.values() if record["pid"] in pids]
     verified = {line["id"] for line in found.deliveries if line["verified"]}
     return {
         "version": __version__,
@@ -89,9 +91,9 @@ def whole_report(options: DemoOptions, found: Gathered) -> dict[str, Any]:
         "rung": coverage["rung"],
         "calls": report.calls(coverage, found.truth),
         "coverage": {"attached": coverage["attached"], "missed": coverage["missed"]},
-        "stages": report.stages(found.records.values(), found.truth["stages"]),
+        "stages": report.stages(records, found.truth["stages"]),
         "unattributed_ratio": found.stages["unattributed_ratio"],
-        "requests": {**found.totals, "truth": found.truth["requests"]},
+        "requests": report.requests(records, found.truth["requests"]),
         "windows": found.windows,
         "faults": report.faults(found.truth, found.windows, found.run_end_ns, found.wall_offset_ns),
         "hard_negatives": [fault["name"] for fault in found.truth["faults"] if fault["kind"] is None],

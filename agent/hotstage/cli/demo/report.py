@@ -8,7 +8,7 @@ window of its kind that opened while it was active.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,17 +31,35 @@ def nearest_rank(sorted_values: Sequence[float], quantile: float) -> float | Non
 
 
 def calls(coverage: Document, truth: Document) -> dict[str, Any]:
-    """Made against counted, over the calls that both know; the rest is listed under `unprobed`."""
-    counted = coverage["calls"]["by_call"]
+    """Made against counted in the simulated processes, over the calls that have a probe."""
+    known = coverage["calls"]["by_call"]
+    counted: Counter[str] = Counter()
+    still_open = 0
+    for pid in truth["calls_by_pid"]:
+        for name, count in coverage["calls"]["by_pid"].get(str(pid), {}).items():
+            counted[name] += count["counted"]
+            still_open += count["open"]
     made = {name: count for name, count in truth["calls"].items() if count}
-    names = sorted(name for name in made if name in counted)
+    names = sorted(name for name in made if name in known)
     return {
         "made": sum(made[name] for name in names),
-        "counted": sum(counted[name]["counted"] for name in names),
-        "open": coverage["calls"]["open"],
+        "counted": sum(counted.values()),
+        "open": still_open,
         "lost": coverage["calls"]["lost"],
-        "by_call": {name: {"made": made[name], "counted": counted[name]["counted"]} for name in names},
-        "unprobed": {name: made[name] for name in sorted(made) if name not in counted},
+        "by_call": {name: {"made": made[name], "counted": counted[name]} for name in names},
+        "unprobed": {name: made[name] for name in sorted(made) if name not in known},
+    }
+
+
+def requests(records: Iterable[Document], truth: Document) -> dict[str, Any]:
+    """What the agent saw of the requests, beside the truth's own numbers."""
+    outcomes = Counter(record.get("outcome", "open") for record in records)
+    return {
+        "started": outcomes.total(),
+        "finished": outcomes.total() - outcomes["open"] - outcomes["refused"],
+        "open": outcomes["open"],
+        "refused": outcomes["refused"],
+        "truth": truth,
     }
 
 

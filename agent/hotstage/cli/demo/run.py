@@ -58,7 +58,6 @@ class Gathered:
     windows: list[Document] = field(default_factory=list)
     breakers: list[Document] = field(default_factory=list)
     records: dict[str, Document] = field(default_factory=dict)
-    totals: Document = field(default_factory=dict)
     health: Document = field(default_factory=dict)
     deliveries: list[Document] = field(default_factory=list)
     run_end_ns: int = 0
@@ -196,7 +195,6 @@ class Demo:
         while True:
             page = client.get(f"/v1/requests?after={self._after}&limit={_REQUESTS_PAGE}")
             self._after = page["next"]
-            self.gathered.totals = page["totals"]
             self.gathered.records.update((row["id"], row) for row in page["requests"])
             if len(page["requests"]) < _REQUESTS_PAGE:
                 return

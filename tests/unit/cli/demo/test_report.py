@@ -96,22 +96,36 @@ def test_quantiles_are_nearest_rank_and_unknown_below_twenty():
     assert report.nearest_rank([float(n) for n in range(1, 101)], 0.5) == 50.0
 
 
-def test_calls_are_compared_by_name_and_the_unprobed_ones_are_listed():
-    coverage = {
-        "calls": {
-            "open": 1,
-            "lost": 2,
-            "by_call": {"cuLaunchKernel": {"counted": 7}, "cuMemFree_v2": {"counted": 0}},
-        }
+def test_calls_are_compared_in_the_simulated_processes_only():
+    by_pid = {
+        "7": {"cuLaunchKernel": {"counted": 5, "open": 1}},
+        "8": {"cuLaunchKernel": {"counted": 2, "open": 0}, "cuMemAlloc_v2": {"counted": 1, "open": 0}},
+        "99": {"cuLaunchKernel": {"counted": 1000, "open": 0}},
     }
-    document = report.calls(coverage, {"calls": {"cuLaunchKernel": 8, "cuInit": 3, "cuMemFree_v2": 0}})
-    assert document == {
-        "made": 8,
-        "counted": 7,
+    by_call = {name: {} for name in ("cuLaunchKernel", "cuMemFree_v2", "cuMemAlloc_v2")}
+    coverage = {"calls": {"open": 9, "lost": 2, "by_call": by_call, "by_pid": by_pid}}
+    made = {"cuLaunchKernel": 8, "cuInit": 3, "cuMemFree_v2": 0, "cuMemAlloc_v2": 1}
+    assert report.calls(coverage, {"calls": made, "calls_by_pid": {"7": {}, "8": {}}}) == {
+        "made": 9,
+        "counted": 8,
         "open": 1,
         "lost": 2,
-        "by_call": {"cuLaunchKernel": {"made": 8, "counted": 7}},
+        "by_call": {
+            "cuLaunchKernel": {"made": 8, "counted": 7},
+            "cuMemAlloc_v2": {"made": 1, "counted": 1},
+        },
         "unprobed": {"cuInit": 3},
+    }
+
+
+def test_a_request_without_an_outcome_is_still_open():
+    records = [{"outcome": "ok"}, {"outcome": "refused"}, {"outcome": "error"}, {}]
+    assert report.requests(records, {"started": 4}) == {
+        "started": 4,
+        "finished": 2,
+        "open": 1,
+        "refused": 1,
+        "truth": {"started": 4},
     }
 
 
