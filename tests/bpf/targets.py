@@ -145,3 +145,15 @@ def first_bytes(pid: int, library: Path, symbol_offset: int) -> bytes:
             finally:
                 os.close(fd)
     raise AssertionError(f"process {pid} has mapped {library}")
+
+
+def other_probers() -> set[int]:
+    """Processes beside this one that hold BPF links: another agent would attach to the same library."""
+    found: set[int] = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if link.readlink().name in ("anon_inode:bpf_link", "anon_inode:bpf-link"):
+                found.add(int(link.parts[2]))
+        except OSError:
+            continue
+    return found - {os.getpid()}
