@@ -101,7 +101,7 @@ class KernelMaps:
         return CallSample(at_ns, keys, stats, moved, self._histograms.copied)
 
     def calls(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
-        """CALL_KEY_DTYPE and CALL_STAT_DTYPE (N,), copies; what `read_slow` calls moved is untouched by it."""
+        """CALL_KEY_DTYPE and CALL_STAT_DTYPE (N,), copies; what `read_slow` calls moved stays as it is."""
         keys, stats = self._calls.read()
         return keys.copy(), stats.copy()
 
