@@ -22,7 +22,8 @@ from hotstage.probes.catalogue.placement import CODE_BYTES, place
 from hotstage.probes.catalogue.spec import call_spec_table
 from hotstage.probes.discovery.elf import read_elf
 from hotstage.probes.loader import links
-from hotstage.probes.loader.base import AttachPoint, Link, MapSizes, OpenLibrary, Rung
+from hotstage.probes.loader.base import AttachPoint, Link, Loader, MapSizes, OpenLibrary, Rung
+from hotstage.probes.loader.bcc import BccLoader
 from hotstage.probes.loader.libbpf import LibbpfLoader
 from hotstage.probes.maps.kernel import KernelMaps
 
@@ -52,8 +53,9 @@ class Build:
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    # Not by the real names: an agent that runs on this host meanwhile would attach to them as well.
     out = tmp_path_factory.mktemp("target")
-    cuda, marks, workload = out / "libcuda.so.1", out / "libhotstage_marks.so", out / "workload"
+    cuda, marks, workload = out / "libtarget_cuda.so", out / "libtarget_marks.so", out / "workload"
     for command in (
         ["-shared", "-fPIC", "-o", cuda, SOURCES / "libcuda_entries.S", SOURCES / "libcuda_bodies.c"],
         ["-shared", "-o", marks, SOURCES / "marks_entries.S"],
@@ -122,7 +124,7 @@ def points_of(library: OpenLibrary) -> list[AttachPoint]:
 class Probes:
     """Programs loaded and attached to the target; what the tests read."""
 
-    loader: LibbpfLoader
+    loader: Loader
     rung: Rung
     maps: KernelMaps
     attached: list[Link]
@@ -150,8 +152,10 @@ class Probes:
         return {name: count for name, count in self.maps.losses().items() if count}
 
 
-def start_probes(build: Build, rung: Rung, stack: ExitStack, sizes: MapSizes | None = None) -> Probes:
-    loader = LibbpfLoader()
+def start_probes(
+    build: Build, rung: Rung, stack: ExitStack, sizes: MapSizes | None = None, compiler: str = "libbpf"
+) -> Probes:
+    loader: Loader = BccLoader() if compiler == "bcc" else LibbpfLoader()
     stack.callback(loader.close)
     loaded = loader.load(sizes or MapSizes(), rung)
     maps = KernelMaps(loaded.maps)
@@ -167,10 +171,14 @@ def start_probes(build: Build, rung: Rung, stack: ExitStack, sizes: MapSizes | N
     return Probes(loader, rung, maps, attached, cuda)
 
 
-@pytest.fixture(scope="session", params=list(Rung), ids=lambda rung: f"rung {rung}")
+WAYS = [("libbpf", rung) for rung in Rung] + [("bcc", Rung.MULTI)]
+
+
+@pytest.fixture(scope="session", params=WAYS, ids=lambda way: f"{way[0]}, rung {way[1]}")
 def probes(request: pytest.FixtureRequest, build: Build, objects: Path) -> Iterator[Probes]:
+    compiler, rung = request.param
     with ExitStack() as stack:
-        yield start_probes(build, request.param, stack)
+        yield start_probes(build, rung, stack, compiler=compiler)
 
 
 @pytest.fixture
