@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each tick hands to the outputs, and how one output's failure stays its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hotstage.breaker.record import BreakerRecord, Transition
+from hotstage.devices.samples import DeviceSample
+from hotstage.frame.frame import Frame
+from hotstage.probes.samples import CallSample
+from hotstage.stages.pulse import Pulse
+from hotstage.windows.window import WindowUpdate
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One fast tick's results. `frame`, `calls` are set on the ticks that made them, else None."""
+
+    pulse: Pulse
+    windows: WindowUpdate
+    breakers: tuple[BreakerRecord, ...]
+    transitions: tuple[Transition, ...]
+    wall_offset_ns: int
+    """Wall minus monotonic time."""
+    frame: Frame | None = None
+    calls: CallSample | None = None
+    devices: DeviceSample | None = None
+    endpoint_modality: Mapping[str, str] = field(default_factory=dict)
+    gpu_of_pid: Mapping[int, str] = field(default_factory=dict)
+    """GPU UUID of the processes that use exactly one."""
+
+
+class Sink(Protocol):
+    """An output. `publish` is called on the tick: it takes note and returns, it never waits."""
+
+    name: str
+
+    def publish(self, tick: Tick) -> None: ...
+
+
+class Sinks:
+    """All outputs. An error of one is logged once until it works again, and counted."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = tuple(sinks)
+        self.errors = {sink.name: 0 for sink in sinks}
+        self._failing: set[str] = set()
+
+    def publish(self, tick: Tick) -> None:
+        for sink in self._sinks:
+            try:
+                sink.publish(tick)
+            except Exception:
+                self.errors[sink.name] += 1
+                if sink.name not in self._failing:
+                    self._failing.add(sink.name)
+                    log.exception("an output failed", extra={"sink": sink.name})
+            else:
+                self._failing.discard(sink.name)

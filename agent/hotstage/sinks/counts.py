@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulses, call samples, windows and transitions → cumulative counts.
+
+Vectorised: the tick pays per group, not per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from hotstage.breaker.record import BreakerState, Transition
+from hotstage.probes.catalogue import calls_by_id
+from hotstage.probes.catalogue.spec import Family
+from hotstage.probes.samples import CallSample, XidEvent
+from hotstage.sinks import metrics
+from hotstage.sinks.tally import HistogramTally, Tally
+from hotstage.stages.pulse import Pulse
+from hotstage.stages.stage import modality_name, stage_name
+from hotstage.windows.window import AnomalyWindow
+
+OUTCOMES = ("ok", "error", "cancelled", "refused", "lost")
+
+
+class Counts:
+    """Everything that only grows. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.stage_duration = HistogramTally(metrics.STAGE_DURATION)
+        self.request_duration = HistogramTally(metrics.ENDPOINT_DURATION)
+        self.requests = Tally(metrics.ENDPOINT_REQUESTS)
+        self.calls = Tally(metrics.CALLS)
+        self.call_errors = Tally(metrics.CALL_ERRORS)
+        self.windows = Tally(metrics.WINDOW_ANOMALIES)
+        self.transitions = Tally(metrics.BREAKER_TRANSITIONS)
+        self.xids = Tally(metrics.GPU_XID)
+        self.xid_last_seconds: dict[tuple[str, str], float] = {}
+        self._call_names = {
+            call_id: call.name for call_id, call in calls_by_id().items() if call.family is not Family.MARK
+        }
+        # Key of a call counter → (count, errors) when it was last seen.
+        self._before: dict[bytes, tuple[int, int]] = {}
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return (self.requests, self.calls, self.call_errors, self.windows, self.transitions, self.xids)
+
+    @property
+    def histograms(self) -> tuple[HistogramTally, ...]:
+        return (self.stage_duration, self.request_duration)
+
+    def add_pulse(self, pulse: Pulse, gpu_of_pid: Mapping[int, str]) -> None:
+        """Ended stages and requests; each is in one pulse only."""
+        self._add_stages(pulse, gpu_of_pid)
+        self._add_requests(pulse)
+
+    def add_calls(self, sample: CallSample) -> None:
+        """What moved since the sample before; a counter that fell is a new process's and starts anew."""
+        rows = np.flatnonzero(sample.moved)
+        keys, stats = sample.keys[rows], sample.stats[rows]
+        names = keys["call"].tolist(), keys["stage"].tolist(), keys["modality"].tolist()
+        counts, errors = stats["count"].tolist(), stats["errors"].tolist()
+        raw, size = keys.tobytes(), keys.dtype.itemsize
+        for row, (call, stage, modality) in enumerate(zip(*names, strict=True)):
+            name = self._call_names.get(call)
+            if name is None:
+                continue
+            key = raw[row * size : (row + 1) * size]
+            before = self._before.get(key, (0, 0))
+            if counts[row] < before[0]:
+                before = (0, 0)
+            self._before[key] = (counts[row], errors[row])
+            labels = (name, stage_name(stage), modality_name(modality))
+            self.calls.add(labels, counts[row] - before[0])
+            if errors[row] > before[1]:
+                self.call_errors.add(labels, errors[row] - before[1])
+        if len(self._before) > 2 * len(sample.keys) + 1024:
+            self._forget(sample)
+
+    def add_windows(self, opened: Iterable[AnomalyWindow]) -> None:
+        for window in opened:
+            self.windows.add(window_labels(window))
+
+    def add_transitions(self, transitions: Iterable[Transition]) -> None:
+        for move in transitions:
+            self.transitions.add((move.name, move.from_state.value, move.to_state.value, _reason(move)))
+
+    def add_xids(self, xids: Iterable[XidEvent], uuid_by_bus: Mapping[str, str], wall_offset_ns: int) -> None:
+        """A GPU that NVML does not list keeps its bus id in place of its UUID."""
+        for event in xids:
+            labels = (uuid_by_bus.get(event.pci_bus_id, event.pci_bus_id), str(event.xid))
+            self.xids.add(labels)
+            if len(self.xid_last_seconds) < metrics.GPU_XID_LAST.cap or labels in self.xid_last_seconds:
+                self.xid_last_seconds[labels] = (event.at_ns + wall_offset_ns) / 1e9
+
+    def _add_stages(self, pulse: Pulse, gpu_of_pid: Mapping[int, str]) -> None:
+        ended = pulse.ended[pulse.ended["count"] > 0]
+        if len(ended) == 0:
+            return
+        code = np.stack([ended[name].astype(np.int64) for name in ("stage", "modality", "model", "pid")])
+        groups, inverse = np.unique(code, axis=1, return_inverse=True)
+        seconds = ended["duration_ns"] / ended["count"] / 1e9
+        for index, (stage, modality, model, pid) in enumerate(groups.T.tolist()):
+            chosen = inverse.ravel() == index
+            labels = (
+                stage_name(stage),
+                modality_name(modality),
+                pulse.names.models[model],
+                gpu_of_pid.get(pid, ""),
+            )
+            self.stage_duration.add(labels, seconds[chosen], ended["count"][chosen].astype(np.uint64))
+
+    def _add_requests(self, pulse: Pulse) -> None:
+        ended = pulse.requests_ended
+        if len(ended) == 0:
+            return
+        code = np.stack(
+            [ended[name].astype(np.int64) for name in ("endpoint", "modality", "model", "outcome")]
+        )
+        groups, inverse = np.unique(code, axis=1, return_inverse=True)
+        seconds = (ended["ended_ns"] - ended["started_ns"]) / 1e9
+        for index, (endpoint, modality, model, outcome) in enumerate(groups.T.tolist()):
+            chosen = inverse.ravel() == index
+            count = int(np.count_nonzero(chosen))
+            labels = (pulse.names.endpoints[endpoint], modality_name(modality), pulse.names.models[model])
+            name = OUTCOMES[outcome] if outcome < len(OUTCOMES) else "unknown"
+            self.requests.add((*labels, name), count)
+            # A refused request took no time worth knowing, and a lost one has no end.
+            if name in ("ok", "error", "cancelled"):
+                self.request_duration.add(labels, seconds[chosen], np.ones(count, np.uint64))
+
+    def _forget(self, sample: CallSample) -> None:
+        """Drop the keys of processes that have gone."""
+        raw, size = sample.keys.tobytes(), sample.keys.dtype.itemsize
+        alive = {raw[at : at + size] for at in range(0, len(raw), size)}
+        self._before = {key: told for key, told in self._before.items() if key in alive}
+
+
+def window_labels(window: AnomalyWindow) -> tuple[str, str, str]:
+    """Bounded enums only; a window's id is never a label."""
+    return (window.kind, window.severity.name, window.entity.stage or "")
+
+
+def _reason(move: Transition) -> str:
+    """The sentence in `reason` is for people; this is the enum for series."""
+    if move.actor is not None:
+        return "override"
+    match move.to_state:
+        case BreakerState.half_open:
+            return "cool_down"
+        case BreakerState.closed:
+            return "recovered"
+        case BreakerState.open if move.from_state is BreakerState.half_open:
+            return "relapse"
+        case BreakerState.open:
+            return "window"
+        case _:
+            return "override"

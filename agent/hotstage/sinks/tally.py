@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cumulative counts by label values, bounded. No client library, no lock: its owner has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotstage.sinks.metrics import Metric
+
+Labels = tuple[str, ...]
+OTHER = "other"
+
+
+class Tally:
+    """A counter's children. Beyond the metric's cap all further label values share one child, `other`."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self.dropped = 0
+        self._totals: dict[Labels, float] = {}
+
+    def add(self, labels: Labels, count: float = 1.0) -> None:
+        if _is_full(labels, self._totals, self.metric.cap):
+            labels = (OTHER,) * len(labels)
+            self.dropped += 1
+        self._totals[labels] = self._totals.get(labels, 0.0) + count
+
+    def items(self) -> Iterator[tuple[Labels, float]]:
+        return iter(self._totals.items())
+
+    def __len__(self) -> int:
+        return len(self._totals)
+
+
+class HistogramTally:
+    """A histogram's children: counts per bucket of `metric.edges` (upper bounds, inclusive) and a sum."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self.dropped = 0
+        self._edges = np.array(metric.edges)
+        self._counts: dict[Labels, NDArray[np.uint64]] = {}
+        self._sums: dict[Labels, float] = {}
+
+    def add(self, labels: Labels, values: NDArray[np.float64], weights: NDArray[np.uint64]) -> None:
+        """(N,) values, each seen `weights` times."""
+        if _is_full(labels, self._counts, self.metric.cap):
+            labels = (OTHER,) * len(labels)
+            self.dropped += int(weights.sum())
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = np.zeros(len(self._edges) + 1, np.uint64)
+            self._sums[labels] = 0.0
+        np.add.at(counts, np.searchsorted(self._edges, values, side="left"), weights)
+        self._sums[labels] += float(values @ weights)
+
+    def items(self) -> Iterator[tuple[Labels, list[tuple[str, float]], float]]:
+        """Labels, cumulative (upper bound, count) pairs that end with +Inf, sum."""
+        bounds = [*(repr(float(edge)) for edge in self._edges), "+Inf"]
+        for labels, counts in self._counts.items():
+            yield labels, list(zip(bounds, np.cumsum(counts).tolist(), strict=True)), self._sums[labels]
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+
+def _is_full(labels: Labels, children: Mapping[Labels, object], cap: int) -> bool:
+    """Whether there is no child of these labels and no room for one; the last place is kept for `other`."""
+    return labels not in children and len(children) >= cap - 1

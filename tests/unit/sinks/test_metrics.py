@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table itself: names, units, bounds."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from hotstage.sinks.metrics import METRICS, REQUEST_EDGES, STAGE_EDGES
+
+UNITS = ("seconds", "bytes", "ratio", "total", "info", "celsius", "watts", "joules")
+FORBIDDEN = {"engine", "instance", "job", "model", "hostname", "pid", "le", "quantile"}
+
+
+def test_names_are_unique_prefixed_and_plain():
+    names = [metric.name for metric in METRICS]
+    assert len(names) == len(set(names))
+    assert all(re.fullmatch(r"hotstage_[a-z0-9]+(_[a-z0-9]+)*", name) for name in names)
+
+
+def test_counters_and_only_counters_end_in_total():
+    for metric in METRICS:
+        assert metric.name.endswith("_total") == (metric.kind == "counter"), metric.name
+
+
+def test_labels_do_not_collide_with_what_prometheus_and_the_engines_use():
+    for metric in METRICS:
+        assert not FORBIDDEN & set(metric.labels), metric.name
+        assert not {"window_id", "request_id", "trace_id"} & set(metric.labels), metric.name
+
+
+def test_every_metric_has_a_help_sentence():
+    assert all(metric.help.endswith(".") for metric in METRICS if not metric.help.endswith("…"))
+
+
+def test_histograms_have_at_most_sixteen_edges_and_all_are_scale_3_edges():
+    for edges in (STAGE_EDGES, REQUEST_EDGES):
+        assert len(edges) <= 16
+        assert list(edges) == sorted(edges)
+        for edge in edges:
+            assert math.isclose(math.log2(edge) * 8, round(math.log2(edge) * 8))
+
+
+def test_all_children_together_stay_within_the_budget_of_a_host():
+    histograms = sum(metric.cap for metric in METRICS if metric.kind == "histogram")
+    assert histograms <= 300
