@@ -20,6 +20,13 @@ from hotstage.stages.pulse import Pulse
 from hotstage.stages.stage import modality_name, stage_name
 from hotstage.windows.window import AnomalyWindow
 
+# Indexed by the one-byte ids in rows: a look-up in a tuple is what a row can afford.
+_STAGES = tuple(stage_name(stage) for stage in range(256))
+_MODALITIES = tuple(modality_name(modality) for modality in range(256))
+
+_TIMED = frozenset({"ok", "error", "cancelled"})
+"""A refused request took no time worth knowing, a lost one has no end."""
+
 OUTCOMES = ("ok", "error", "cancelled", "refused", "lost")
 
 
@@ -71,7 +78,7 @@ class Counts:
             if counts[row] < before[0]:
                 before = (0, 0)
             self._before[key] = (counts[row], errors[row])
-            labels = (name, stage_name(stage), modality_name(modality))
+            labels = (name, _STAGES[stage], _MODALITIES[modality])
             self.calls.add(labels, counts[row] - before[0])
             if errors[row] > before[1]:
                 self.call_errors.add(labels, errors[row] - before[1])
@@ -98,37 +105,33 @@ class Counts:
         ended = pulse.ended[pulse.ended["count"] > 0]
         if len(ended) == 0:
             return
-        code = np.stack([ended[name].astype(np.int64) for name in ("stage", "modality", "model", "pid")])
-        groups, inverse = np.unique(code, axis=1, return_inverse=True)
+        models = pulse.names.models
         seconds = ended["duration_ns"] / ended["count"] / 1e9
-        for index, (stage, modality, model, pid) in enumerate(groups.T.tolist()):
-            chosen = inverse.ravel() == index
-            labels = (
-                stage_name(stage),
-                modality_name(modality),
-                pulse.names.models[model],
-                gpu_of_pid.get(pid, ""),
-            )
-            self.stage_duration.add(labels, seconds[chosen], ended["count"][chosen].astype(np.uint64))
+        columns = [ended[name].tolist() for name in ("stage", "modality", "model", "pid", "count")]
+        buckets = self.stage_duration.buckets(seconds)
+        for stage, modality, model, pid, count, bucket, value in zip(
+            *columns, buckets, seconds.tolist(), strict=True
+        ):
+            labels = (_STAGES[stage], _MODALITIES[modality], models[model], gpu_of_pid.get(pid, ""))
+            self.stage_duration.add(labels, bucket, value, count)
 
     def _add_requests(self, pulse: Pulse) -> None:
         ended = pulse.requests_ended
         if len(ended) == 0:
             return
-        code = np.stack(
-            [ended[name].astype(np.int64) for name in ("endpoint", "modality", "model", "outcome")]
-        )
-        groups, inverse = np.unique(code, axis=1, return_inverse=True)
-        seconds = (ended["ended_ns"] - ended["started_ns"]) / 1e9
-        for index, (endpoint, modality, model, outcome) in enumerate(groups.T.tolist()):
-            chosen = inverse.ravel() == index
-            count = int(np.count_nonzero(chosen))
-            labels = (pulse.names.endpoints[endpoint], modality_name(modality), pulse.names.models[model])
+        names = pulse.names
+        # A lost request has no end; its duration is not used.
+        seconds = (ended["ended_ns"].astype(np.int64) - ended["started_ns"].astype(np.int64)) / 1e9
+        columns = [ended[name].tolist() for name in ("endpoint", "modality", "model", "outcome")]
+        buckets = self.request_duration.buckets(seconds)
+        for endpoint, modality, model, outcome, bucket, value in zip(
+            *columns, buckets, seconds.tolist(), strict=True
+        ):
+            labels = (names.endpoints[endpoint], _MODALITIES[modality], names.models[model])
             name = OUTCOMES[outcome] if outcome < len(OUTCOMES) else "unknown"
-            self.requests.add((*labels, name), count)
-            # A refused request took no time worth knowing, and a lost one has no end.
-            if name in ("ok", "error", "cancelled"):
-                self.request_duration.add(labels, seconds[chosen], np.ones(count, np.uint64))
+            self.requests.add((*labels, name))
+            if name in _TIMED:
+                self.request_duration.add(labels, bucket, value)
 
     def _forget(self, sample: CallSample) -> None:
         """Drop the keys of processes that have gone."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,26 +43,31 @@ class HistogramTally:
         self.metric = metric
         self.dropped = 0
         self._edges = np.array(metric.edges)
-        self._counts: dict[Labels, NDArray[np.uint64]] = {}
+        self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = {}
 
-    def add(self, labels: Labels, values: NDArray[np.float64], weights: NDArray[np.uint64]) -> None:
-        """(N,) values, each seen `weights` times."""
+    def buckets(self, values: NDArray[np.float64]) -> list[int]:
+        """(N,) values → the number of each one's bucket, for `add`."""
+        found: list[int] = np.searchsorted(self._edges, values, side="left").tolist()
+        return found
+
+    def add(self, labels: Labels, bucket: int, value: float, weight: int = 1) -> None:
+        """One value of that bucket, seen `weight` times."""
         if _is_full(labels, self._counts, self.metric.cap):
             labels = (OTHER,) * len(labels)
-            self.dropped += int(weights.sum())
+            self.dropped += weight
         counts = self._counts.get(labels)
         if counts is None:
-            counts = self._counts[labels] = np.zeros(len(self._edges) + 1, np.uint64)
+            counts = self._counts[labels] = [0] * (len(self._edges) + 1)
             self._sums[labels] = 0.0
-        np.add.at(counts, np.searchsorted(self._edges, values, side="left"), weights)
-        self._sums[labels] += float(values @ weights)
+        counts[bucket] += weight
+        self._sums[labels] += value * weight
 
     def items(self) -> Iterator[tuple[Labels, list[tuple[str, float]], float]]:
         """Labels, cumulative (upper bound, count) pairs that end with +Inf, sum."""
         bounds = [*(repr(float(edge)) for edge in self._edges), "+Inf"]
         for labels, counts in self._counts.items():
-            yield labels, list(zip(bounds, np.cumsum(counts).tolist(), strict=True)), self._sums[labels]
+            yield labels, list(zip(bounds, accumulate(counts), strict=True)), self._sums[labels]
 
     def __len__(self) -> int:
         return len(self._counts)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What waits to be written, in order, while the disk is slow, full or read-only. The tick never waits for it.
 
-A thread of its own commits; a refused write stays first in line and is tried again. The line is bounded: when
-it is full, states that a later one replaces go first, then the oldest change, and every one lost is counted.
+A thread of its own commits: events at once, mere states (an open window's score) within a second and only the
+last of each. A refused write stays first in line and is tried again. The line is bounded: when it is full,
+states that a later one replaces go first, then the oldest change, and every one lost is counted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hotstage.errors import StoreError
 from hotstage.store.store import Changes, Store
@@ -19,6 +20,7 @@ from hotstage.store.store import Changes, Store
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
+STATE_SECONDS = 1.0
 _BATCH = 64
 
 
@@ -49,7 +51,8 @@ class Journal:
         self._being_written = 0
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
-        self._wake = threading.Event()
+        self._has_work = threading.Event()
+        self._urgent = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._committed_total = 0
@@ -61,10 +64,16 @@ class Journal:
         if not changes:
             return
         with self._lock:
-            self._line.append(changes)
+            last = self._line[-1] if len(self._line) > self._being_written else None
+            if last is not None and _is_state(last) and _is_state(changes):
+                self._line[-1] = _newest(last, changes)
+            else:
+                self._line.append(changes)
             if len(self._line) > self._pending_max:
                 self._make_room()
-        self._wake.set()
+        self._has_work.set()
+        if not _is_state(changes):
+            self._urgent.set()
 
     def flush(self) -> None:
         """Write everything in line.
@@ -88,7 +97,8 @@ class Journal:
     def stop(self, deadline_seconds: float) -> int:
         """Write what is left, within the deadline; how many changes stay unwritten."""
         self._stopping.set()
-        self._wake.set()
+        self._has_work.set()
+        self._urgent.set()
         if self._thread is not None:
             self._thread.join(deadline_seconds)
         return self.state().pending
@@ -102,14 +112,16 @@ class Journal:
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
-            self._wake.clear()
+            self._has_work.wait()
+            self._urgent.wait(STATE_SECONDS)
+            self._has_work.clear()
+            self._urgent.clear()
             try:
                 self.flush()
             except StoreError:
                 if self._stopping.wait(RETRY_SECONDS):
                     return
-                self._wake.set()
+                self._has_work.set()
             if self._stopping.is_set() and not self.state().pending:
                 return
 
@@ -143,3 +155,17 @@ class Journal:
         )
         del self._line[next(tells_nothing_new, self._being_written)]
         self._lost_total += 1
+
+
+def _is_state(changes: Changes) -> bool:
+    """Whether it only says how things are, so that a later one may stand for it."""
+    return not (changes.events or changes.transitions or changes.snapshots)
+
+
+def _newest(earlier: Changes, later: Changes) -> Changes:
+    """Both states in one: the last word on each window and breaker."""
+    return replace(
+        later,
+        windows=tuple({window.id: window for window in (*earlier.windows, *later.windows)}.values()),
+        breakers=tuple({record.name: record for record in (*earlier.breakers, *later.breakers)}.values()),
+    )

@@ -12,8 +12,9 @@ COUNTER = Metric("c_total", "counter", ("a", "b"), "x.", cap=3)
 HISTOGRAM = Metric("h_seconds", "histogram", ("a",), "x.", cap=2, edges=(1.0, 2.0, 4.0))
 
 
-def ones(count):
-    return np.ones(count, np.uint64)
+def observe(tally, labels, *values, weight=1):
+    for value, bucket in zip(values, tally.buckets(np.array(values)), strict=True):
+        tally.add(labels, bucket, value, weight)
 
 
 def test_counts_add_up_per_label_values():
@@ -35,7 +36,7 @@ def test_beyond_the_cap_all_new_values_share_other_and_are_counted_as_dropped():
 
 def test_a_value_on_an_edge_is_in_the_bucket_below_it():
     tally = HistogramTally(HISTOGRAM)
-    tally.add(("x",), np.array([1.0, 1.5, 4.0, 4.1]), ones(4))
+    observe(tally, ("x",), 1.0, 1.5, 4.0, 4.1)
     ((labels, buckets, total),) = tally.items()
     assert labels == ("x",)
     assert buckets == [("1.0", 1), ("2.0", 2), ("4.0", 3), ("+Inf", 4)]
@@ -44,7 +45,7 @@ def test_a_value_on_an_edge_is_in_the_bucket_below_it():
 
 def test_weights_count_a_value_several_times():
     tally = HistogramTally(HISTOGRAM)
-    tally.add(("x",), np.array([0.5]), np.array([3], np.uint64))
+    observe(tally, ("x",), 0.5, weight=3)
     ((_, buckets, total),) = tally.items()
     assert (buckets[0], buckets[-1], total) == (("1.0", 3), ("+Inf", 3), 1.5)
 
@@ -52,6 +53,6 @@ def test_weights_count_a_value_several_times():
 def test_histograms_are_bounded_as_well():
     tally = HistogramTally(HISTOGRAM)
     for name in "abc":
-        tally.add((name,), np.array([1.0]), ones(1))
+        observe(tally, (name,), 1.0)
     assert [labels for labels, _, _ in tally.items()] == [("a",), ("other",)]
     assert (len(tally), tally.dropped) == (2, 2)

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 from hotstage.errors import StoreError
 from hotstage.store import journal as journal_module
-from hotstage.store import outbox
+from hotstage.store import outbox, windows
 from hotstage.store.journal import Journal
 from hotstage.store.store import Changes
 
@@ -75,6 +76,43 @@ def test_when_the_line_is_full_a_mere_state_goes_before_an_event(store, make, fu
     journal.flush()
     assert ids(store) == ["a", "b"]
     assert journal.state().lost_total == 1
+
+
+def test_states_that_wait_are_told_once_with_their_last_word(store, make):
+    batches = []
+    journal = Journal(store, 10, on_commit=batches.append)
+    for score in (1.0, 2.0, 3.0):
+        journal.submit(Changes(1, 0, windows=(make.window(score=score), make.window("w-2", score=score))))
+    assert journal.state().pending == 1
+    journal.flush()
+    assert len(batches) == 1
+    assert windows.load(store.database, "w-1").window.score == 3.0
+    assert windows.load(store.database, "w-2").window.score == 3.0
+
+
+def test_a_state_is_never_moved_past_an_event(store, make):
+    journal = Journal(store, 10)
+    journal.submit(Changes(1, 0, windows=(make.window(score=1.0),)))
+    journal.submit(event_change(make, "a"))
+    journal.submit(Changes(3, 0, windows=(make.window(score=3.0),)))
+    assert journal.state().pending == 3
+
+
+def test_the_thread_writes_an_event_at_once_and_a_state_within_its_time(store, make, monkeypatch):
+    monkeypatch.setattr(journal_module, "STATE_SECONDS", 0.3)
+    committed = threading.Event()
+    journal = Journal(store, 10, on_commit=lambda _: committed.set())
+    journal.start()
+    began = time.monotonic()
+    journal.submit(Changes(1, 0, windows=(make.window(),)))
+    assert committed.wait(5), "the state was not written within 5 s"
+    assert time.monotonic() - began > 0.25
+    committed.clear()
+    began = time.monotonic()
+    journal.submit(event_change(make, "a"))
+    assert committed.wait(5), "the event was not written within 5 s"
+    assert time.monotonic() - began < 0.25
+    journal.stop(5)
 
 
 def test_when_only_events_wait_the_oldest_goes_and_is_counted(store, make):
