@@ -6,6 +6,7 @@ Works on descriptors, whichever compiler made them. It never looks at /proc: cal
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class KernelMaps:
         self._uuids = HashReader(fds["device_uuids"], layout.DEVICE_KEY_DTYPE, layout.DEVICE_UUID_DTYPE)
         self._histograms = HistogramSlots(fds["call_histograms"], fds["free_histograms"])
         self._events = RingReader(fds["events"])
+        self._losses = mmap.mmap(fds["losses"], mmap.PAGESIZE, prot=mmap.PROT_READ)
         self._seen = np.empty(0, np.uint64), np.empty(0, np.uint64)
 
     def prepare(self, call_specs: NDArray[np.void], *, slow_call_ns: int, event_gap_ns: int) -> None:
@@ -115,9 +117,8 @@ class KernelMaps:
 
     def losses(self) -> dict[str, int]:
         """Cumulative, by lower-case name; every name is there."""
-        fd = self._fds["losses"]
-        values = {loss: bpf.lookup(fd, struct.pack("<I", loss), 8) for loss in layout.Loss}
-        return {loss.name.lower(): int.from_bytes(value or b"", "little") for loss, value in values.items()}
+        counts = struct.unpack_from(f"<{layout.LOSS_ROWS}Q", self._losses)
+        return {loss.name.lower(): counts[loss] for loss in layout.Loss}
 
     def device_uuids(self) -> dict[tuple[int, int], bytes]:
         """(pid, ordinal) → the 16 bytes that cuDeviceGetUuid_v2 gave."""
@@ -162,6 +163,7 @@ class KernelMaps:
     def close(self) -> None:
         """Unmap; the descriptors belong to the loader."""
         self._events.close()
+        self._losses.close()
         self._histograms.close()
 
     def _moved(self, keys: NDArray[np.void], counts: NDArray[np.uint64]) -> NDArray[np.bool_]:
