@@ -251,7 +251,7 @@ class Host:
         entities = {
             instance.name: {
                 "gpu_uuid": GPUS[instance.index].uuid,
-                "pci_bus_id": GPUS[instance.index].pci_bus_id,
+                "pci_bus_id": GPUS[instance.index].log_bus_id,
             }
             for instance in self._instances
         }
