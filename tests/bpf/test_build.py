@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources compile without a warning for both architectures, and what is loaded is what was built from them."""
+"""The sources compile without a warning for both architectures; copies of them stand beside the objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tests.bpf.conftest import REPOSITORY
 
 
 def test_both_architectures_compile() -> None:
-    done = subprocess.run(["make", "-C", REPOSITORY / "bpf", "check"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["make", "-C", REPOSITORY / "bpf", "check"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

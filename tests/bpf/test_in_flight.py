@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a thread sits in is readable while it sits there; no way of leaving a call spoils that or the counts."""
+"""What a thread sits in is readable while it sits there; no way of leaving a call spoils it or the counts."""
 
 from __future__ import annotations
 
