@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,10 @@ from hotstage.errors import HotstageError, StoreError
 from hotstage.frame.frame import Frame
 from hotstage.host.sampler import HostSampler
 from hotstage.probes.engine import ProbeEngine
+from hotstage.probes.samples import CallSample
+from hotstage.sinks.base import Sinks, Tick
 from hotstage.sinks.events import EventMaker
+from hotstage.sinks.prometheus import PrometheusSink, SelfFacts
 from hotstage.store.deliveries import Deliveries
 from hotstage.store.retention import prune
 from hotstage.store.store import Store
@@ -56,6 +59,7 @@ class Daemon:
         self._stop = threading.Event()
         self._reload_asked = threading.Event()
         self.meter = SelfMeter(clock)
+        self.gpu_of_pid: dict[int, str] = {}
 
     def run(self) -> None:
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -81,9 +85,11 @@ class Daemon:
         self.store.begin_run(
             lambda stored: maker.window_closed(stored.window, stored.wall_offset_ns, is_interrupted=True)
         )
-        page = BreakerPage(Path(config.page.path), boot_id(), round(config.page.stale_after_seconds * 1e9))
+        self.page = BreakerPage(
+            Path(config.page.path), boot_id(), round(config.page.stale_after_seconds * 1e9)
+        )
         self.publisher = Publisher(
-            self.store, page, maker, clock, store_config=config.store, page_config=config.page
+            self.store, self.page, maker, clock, store_config=config.store, page_config=config.page
         )
         stack.callback(self._close_publisher)
         restored = self.store.restored_breakers()
@@ -103,6 +109,8 @@ class Daemon:
             self.meter,
             problems,
         )
+        self.prometheus = PrometheusSink(self._facts)
+        self.sinks = Sinks([self.prometheus])
         api = Api(
             cell=self.cell,
             sources=self._table(),
@@ -139,30 +147,50 @@ class Daemon:
         self.publisher.page(records, sample.at_ns)
         self.publisher.changes(sample.at_ns, step.windows, transitions, records, self.sources.snapshot)
         self.meter.took(began_ns, is_slow=False)
-        if self.meter.fast_ticks % SLOW_EVERY == 0:
-            self.slow_tick()
-        self._show(step)
+        second = self.slow_tick() if self.meter.fast_ticks % SLOW_EVERY == 0 else None
+        self._show(step, transitions, second)
 
-    def slow_tick(self) -> Frame:
+    def slow_tick(self) -> tuple[Frame, CallSample]:
         """Once a second: counters, devices and host, fused into a frame."""
         began_ns = self._clock.monotonic_ns()
         calls = self.engine.read_slow()
         host = self.host.sample(self.engine.pids())
         frame = self.line.slow(calls.at_ns, calls, self.gpus, host)
         self.sources.remember_frames(self.line.history.frames())
+        self.gpu_of_pid = _only_gpus(self.engine.device_uuids())
         self.meter.took(began_ns, is_slow=True)
-        return frame
+        return frame, calls
 
-    def _show(self, step: Step) -> None:
+    def _show(
+        self, step: Step, transitions: tuple[Transition, ...], second: tuple[Frame, CallSample] | None
+    ) -> None:
+        """Make the tick's results readable: the API's view, then the outputs."""
+        endpoint_modality = dict(self.line.fuser.endpoint_modality)
+        records = self.line.breakers.records
+        frame, calls = second or (None, None)
+        self.sinks.publish(
+            Tick(
+                pulse=step.pulse,
+                windows=step.windows,
+                breakers=records,
+                transitions=transitions,
+                wall_offset_ns=self._clock.wall_ns_of(0),
+                frame=frame,
+                calls=calls,
+                devices=self.gpus,
+                endpoint_modality=endpoint_modality,
+                gpu_of_pid=self.gpu_of_pid,
+            )
+        )
         self.cell.swap(
             View(
                 tick=self.meter.fast_ticks,
                 at_ns=step.pulse.at_ns,
                 frame=self.line.history.latest,
                 is_stale=bool(step.pulse.stale),
-                endpoint_modality=dict(self.line.fuser.endpoint_modality),
+                endpoint_modality=endpoint_modality,
                 windows=step.windows.open,
-                breakers=self.line.breakers.records,
+                breakers=records,
             )
         )
 
@@ -173,10 +201,13 @@ class Daemon:
             snapshot=self.sources.snapshot,
             requests=self.sources.requests,
             frames=self.sources.frames,
-            metrics=lambda accept: (b"", "text/plain"),
+            metrics=self.prometheus.render,
             health=self.sources.health,
             is_ready=self.sources.is_ready,
         )
+
+    def _facts(self) -> SelfFacts:
+        return self.sources.facts(page_dropped=self.page.dropped, sink_errors=self.sinks.errors)
 
     def _loop(self) -> None:
         next_ns = self._clock.monotonic_ns()
@@ -258,6 +289,14 @@ class Daemon:
 
     def _ask_reload(self, signum: int, frame: FrameType | None) -> None:
         self._reload_asked.set()
+
+
+def _only_gpus(uuids: Mapping[tuple[int, int], str]) -> dict[int, str]:
+    """(pid, ordinal) → UUID  ⇒  pid → UUID, for processes that use exactly one GPU."""
+    by_pid: dict[int, set[str]] = {}
+    for (pid, _), uuid in uuids.items():
+        by_pid.setdefault(pid, set()).add(uuid)
+    return {pid: next(iter(own)) for pid, own in by_pid.items() if len(own) == 1}
 
 
 def _host_id() -> str:

@@ -6,9 +6,10 @@ Called from the API's threads, told by the tick. It reads; it never moves anythi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hotstage import __version__
 from hotstage.api import documents
 from hotstage.api.message import ApiError
 from hotstage.api.requests import RequestLog
@@ -23,6 +24,7 @@ from hotstage.frame.frame import Frame
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.samples import FastSample
+from hotstage.sinks.prometheus import SelfFacts
 from hotstage.stages.snapshot import snapshot
 from hotstage.store import outbox
 from hotstage.store.deliveries import Deliveries
@@ -94,6 +96,33 @@ class LiveSources:
     def is_ready(self) -> tuple[bool, Document]:
         """Attached and sampling: probes are loaded and the first second is over."""
         return bool(self._frames), {"sampling": bool(self._frames), "rung": self._engine.rung}
+
+    def facts(self, *, page_dropped: int, sink_errors: Mapping[str, int]) -> SelfFacts:
+        """What the agent's own metrics say, as of now."""
+        own, coverage = self._meter.sample(), self._engine.coverage()
+        try:
+            waiting = outbox.state(self._store.database)
+        except StoreError:
+            waiting = None
+        return SelfFacts(
+            version=__version__,
+            loader=coverage.loader,
+            rung=coverage.rung,
+            fast_ticks=own.fast_ticks,
+            slow_ticks=own.slow_ticks,
+            late_ticks=own.late_ticks,
+            fast_tick_p99_seconds=own.fast_tick_p99_seconds,
+            slow_tick_p99_seconds=own.slow_tick_p99_seconds,
+            attached_symbols=coverage.attached,
+            missed_symbols=len(coverage.missed),
+            map_bytes=own.map_bytes,
+            page_dropped=page_dropped,
+            losses=coverage.losses,
+            sink_errors=sink_errors,
+            journal=self._publisher.journal_state(),
+            outbox=waiting,
+            notifier=self._deliveries.latest(),
+        )
 
     def health(self) -> Health:
         """failing: the ticks stand still. degraded: something is lost, refused or left out."""
