@@ -19,11 +19,23 @@ PERSIST_NS = 500_000_000
 """A pause hits all requests in flight at once, and good samples follow at once; a fault goes on."""
 
 CLEAR_AFTER_NS = 2_000_000_000
+CLEAR_SAMPLES = 3
+"""An alarm ends after so many good samples in a row, over at least that time."""
+
+STORY_NS = 15_000_000_000
+"""Slow samples older than this do not belong to an alarm that comes now."""
+
 QUIET_CLEAR_NS = 10_000_000_000
 RECENT_NS = 30_000_000_000
 
 _SUM_LIMIT = 3.9
-_CALM = 1.0
+_PER_EXCEEDING, _EXCEEDING_FREE = 40.0, 0.01
+"""Where usual samples are slow now and then, more is asked: 1.6 for 5 % of them."""
+
+_PULSE_MAX = 1.5
+"""What one pulse may add to the sum: things that end together after a pause are nearly one sample."""
+
+_PULSE_SLOW_MAX = 2
 _KEPT = 16
 
 
@@ -49,9 +61,11 @@ class Judge:
         self._sum = Cusum(_SUM_LIMIT)
         self._exceeded = Exceedances()
         self._slow: deque[Sample] = deque(maxlen=_KEPT)
-        self._recent: deque[tuple[int, bool]] = deque(maxlen=_KEPT)
+        self._recent: deque[tuple[int, bool]] = deque(maxlen=2 * _KEPT)
         self._over_since_ns: int | None = None
-        self._first_slow_ns: int | None = None
+        self._fine_in_a_row = 0
+        self._added = 0.0
+        self._slow_in_pulse = 0
         self._sampled_ns = 0
         self.since_ns = 0
         self.is_firing = False
@@ -61,21 +75,19 @@ class Judge:
         return self.is_firing or self._sum.value > 0.4 * self._sum.limit
 
     @property
+    def fine_in_a_row(self) -> int:
+        """Good samples since the last slow one."""
+        return self._fine_in_a_row
+
+    @property
     def affected(self) -> int:
         """Slow samples among the last ones, at most 16."""
         return len(self._slow)
 
-    @property
-    def looks_slow(self) -> bool:
-        """Most of the last samples were slow, and at least two."""
-        slow = [is_slow for _, is_slow in list(self._recent)[-6:]]
-        return sum(slow) >= 2 and 2 * sum(slow) >= len(slow)
-
-    @property
-    def looks_fine(self) -> bool:
-        """At least two of the last samples, and most of them, were not slow."""
-        slow = [is_slow for _, is_slow in list(self._recent)[-6:]]
-        return len(slow) >= 2 and 3 * sum(slow) < len(slow)
+    def slow_share(self, since_ns: int) -> tuple[int, float]:
+        """(samples, share of them that were slow) since then, of the last 32; share 0 without any."""
+        slow = [is_slow for at_ns, is_slow in self._recent if at_ns >= since_ns]
+        return len(slow), sum(slow) / len(slow) if slow else 0.0
 
     def is_recent(self, now_ns: int) -> bool:
         return now_ns - self._sampled_ns < RECENT_NS
@@ -89,37 +101,47 @@ class Judge:
         wide = max(usual.scatter - 0.35, 0.0)
         drift = 0.75 * self._log_factor + wide + slack
         level = self.level(usual, slack)
-        self._sum.limit = max(_SUM_LIMIT, 20 * usual.scatter**2)
+        tail = _PER_EXCEEDING * max(usual.exceed_ratio - _EXCEEDING_FREE, 0.0)
+        self._sum.limit = max(_SUM_LIMIT + tail, 20 * usual.scatter**2)
         step = Cusum.step(sample.excess, drift)
         is_slow = sample.excess > level
         if sample.paid is None:
-            self._sum.add(step)
-            self._exceeded.add(is_slow)
+            self._add(step)
+            self._slow_in_pulse += is_slow
+            if not is_slow or self._slow_in_pulse <= _PULSE_SLOW_MAX:
+                self._exceeded.add(is_slow)
             self._recent.append((sample.at_ns, is_slow))
         else:
-            self._sum.add(max(step - sample.paid, 0.0))
+            self._add(max(step - sample.paid, 0.0))
             step = max(step, sample.paid)
         self._sampled_ns = sample.at_ns
+        self._fine_in_a_row = 0 if is_slow else self._fine_in_a_row + 1
         if is_slow:
-            self._first_slow_ns = self._first_slow_ns or sample.at_ns
             self._note_slow(sample)
         return step
 
-    def conclude(self, now_ns: int, usual: Usual, *, has_open: bool) -> None:
-        """Set `is_firing` for this pulse."""
+    def _add(self, step: float) -> None:
+        allowed = min(step, _PULSE_MAX - self._added)
+        self._added += max(allowed, 0.0)
+        self._sum.add(allowed if step > 0 else step)
+
+    def conclude(self, now_ns: int, usual: Usual, *, has_open: bool, others_fine: bool = False) -> None:
+        """Set `is_firing` for this pulse. `others_fine`: the stage as a whole is fine by its last samples."""
+        self._added, self._slow_in_pulse = 0.0, 0
         is_over = self._sum.is_over or self._exceeded.is_over(usual.exceed_ratio)
         if self.is_firing:
-            self._try_to_clear(now_ns, is_over=is_over, has_open=has_open)
+            needed = 1 if others_fine else CLEAR_SAMPLES
+            self._try_to_clear(now_ns, has_open=has_open, needed=needed)
             return
         if self._sum.value == 0.0 and not is_over and self._exceeded.count(8) == 0:
-            self._first_slow_ns = self._over_since_ns = None
             self._slow.clear()
         if not is_over:
             self._over_since_ns = None
             return
         self._over_since_ns = self._over_since_ns or now_ns
         if now_ns - self._over_since_ns >= PERSIST_NS:
-            self.is_firing, self.since_ns = True, self._first_slow_ns or self._over_since_ns
+            story = [each.at_ns for each in self._slow if now_ns - each.at_ns <= STORY_NS]
+            self.is_firing, self.since_ns = True, min(story, default=self._over_since_ns)
 
     def factor(self) -> float:
         """How many times its usual duration the slow samples took, by their median; 1 with none."""
@@ -148,13 +170,13 @@ class Judge:
                     return
         self._slow.append(sample)
 
-    def _try_to_clear(self, now_ns: int, *, is_over: bool, has_open: bool) -> None:
+    def _try_to_clear(self, now_ns: int, *, has_open: bool, needed: int) -> None:
         last_slow_ns = max((each.at_ns for each in self._slow), default=0)
-        calm = self._sum.value < _CALM and not is_over and now_ns - last_slow_ns >= CLEAR_AFTER_NS
+        calm = self._fine_in_a_row >= needed and now_ns - last_slow_ns >= CLEAR_AFTER_NS
         quiet = not has_open and now_ns - self._sampled_ns >= QUIET_CLEAR_NS
         if calm or quiet:
             self.is_firing = False
             self._sum.reset()
             self._exceeded.reset()
             self._slow.clear()
-            self._first_slow_ns = self._over_since_ns = None
+            self._over_since_ns = None

@@ -43,6 +43,7 @@ _IS_DEVICE = np.array([stage in DEVICE_STAGES for stage in range(256)], np.bool_
 LEAKED_AFTER_NS = 60_000_000_000
 """Nothing was heard of a request for this long while its process went on: its server has forgotten it."""
 
+_RECOVERY_NS = 1_000_000_000
 _GAP_HALVES_AFTER_NS = 600_000_000_000
 
 
@@ -185,6 +186,10 @@ def _advance(
         progress.demand_since_ns = None
     elif progress.demand_since_ns is None or blind:
         progress.demand_since_ns = now
+    hung_since_ns, hung_until_ns = progress.hung_ns
+    if moved and 0 < now - hung_until_ns < _RECOVERY_NS:
+        # It came back somewhere in this tick: the rest of the tick belongs to the hang.
+        progress.hung_ns = (hung_since_ns, now)
     if moved or blind:
         if progress.demand_since_ns is not None and not blind:
             progress.busy_pulses += 1

@@ -7,6 +7,7 @@ ends. So samples stand in the order in which they became known, and a stall is s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +17,7 @@ from hotstage.config.settings import DetectConfig
 from hotstage.detect.baseline import Baseline
 from hotstage.detect.demand import Demand
 from hotstage.detect.finding import Evidence, Finding, Severity
-from hotstage.detect.latency_judge import Judge, Sample
+from hotstage.detect.latency_judge import CLEAR_SAMPLES, Judge, Sample
 from hotstage.detect.progress import Progress
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.stages.pulse import Pulse, Rows
@@ -176,8 +177,10 @@ class StageLatency:
         usual = stream.baseline.usual
         was_firing = stream.is_firing
         if usual is not None:
-            for judge in (stream.whole, *stream.instances.values()):
-                judge.conclude(pulse.at_ns, usual, has_open=has_open)
+            stream.whole.conclude(pulse.at_ns, usual, has_open=has_open)
+            fine = stream.whole.fine_in_a_row > CLEAR_SAMPLES
+            for judge in stream.instances.values():
+                judge.conclude(pulse.at_ns, usual, has_open=has_open, others_fine=fine)
         firing = stream.is_firing
         if firing and not was_firing:
             stream.baseline.freeze()
@@ -200,10 +203,8 @@ class StageLatency:
         stream.instances.clear()
 
     def _finding(self, stream: _Stream, pulse: Pulse, judge: Judge, since_ns: int) -> Finding:
-        instance_id = affected_instance(stream.instances, pulse.at_ns)
-        instance = pulse.names.instances[instance_id] if instance_id else ""
-        if instance_id:
-            judge = stream.instances[instance_id]
+        named = lone_instance(stream.instances, since_ns, pulse.at_ns)
+        instance = pulse.names.instances[named] if named else ""
         factor, seconds = judge.factor(), judge.typical_seconds()
         usual = seconds / factor
         stage, modality = stage_name(stream.stage), modality_name(stream.modality)
@@ -239,13 +240,16 @@ class StageLatency:
         )
 
 
-def affected_instance(judges: dict[int, Judge], now_ns: int) -> int:
-    """The one instance that is slow while the others are fine, or there is no other; 0 = several."""
-    slow = [instance for instance, judge in judges.items() if judge.looks_slow]
-    if len(slow) != 1 or slow[0] == 0:
-        return 0
-    others = [judge for instance, judge in judges.items() if instance != slow[0] and judge.is_recent(now_ns)]
-    return slow[0] if all(judge.looks_fine for judge in others) else 0
+def lone_instance(judges: Mapping[int, Judge], since_ns: int, now_ns: int) -> int:
+    """The one instance that has been slow since then while all others that work are fine; 0 = none."""
+    slow = []
+    for instance, judge in judges.items():
+        samples, share = judge.slow_share(since_ns)
+        if samples >= 2 and share >= 0.4:
+            slow.append(instance)
+        elif judge.is_recent(now_ns) and (samples < 3 or share >= 0.2):
+            return 0
+    return slow[0] if len(slow) == 1 else 0
 
 
 def _by_stream(spans: Rows) -> list[tuple[tuple[int, int], Rows]]:

@@ -14,6 +14,8 @@ _WEIGHTS = {DEATH: 4, XID: 4, HANG: 3, LATENCY: 2}
 CONSEQUENCE_SCORE = 0.6
 """A stage slowed by less than this part of the first one's excess is taken as dragged along by it."""
 
+SAME_STAGE_SCORE = 1.25
+
 STORY_NS = 15_000_000_000
 """Consequences show within this time of the first finding; what comes later is another story."""
 
@@ -39,6 +41,9 @@ def is_consequence(later: Finding, first: Finding) -> bool:
     if later.since_ns > first.since_ns + STORY_NS:
         return False
     if first.kind == later.kind == LATENCY:
+        if later.entity.stage == first.entity.stage:
+            # Inputs of all kinds meet in one stage, or in one batch of it: the slowest kind is named.
+            return _may_share_place(later, first) and later.score <= SAME_STAGE_SCORE * first.score
         return _may_share_place(later, first) and later.score < CONSEQUENCE_SCORE * first.score
     return weight(first) > weight(later) > 1 and _share_place(later, first)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 STEP_MAX = 1.2
-STEP_MIN = -1.0
+STEP_MIN = -0.6
 _HEADROOM = 1.5
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 _SPANS = (6, 8, 12, 16, 24, 32)
 """Look-backs in samples, short ones first: a hard fault is seen in the shortest."""
 
-_CHANCE = 1e-8
+_CHANCE = 3e-7
 """False alarms per sample that are accepted for each look-back, if samples were independent."""
 
 _BITS = max(_SPANS)
