@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
- * What are our programs compared with? Empty programs for each shape of link, and the classic hand-written ones that do
- * less: a count by process, and a pair with a start map and a log2 histogram. `hotstage bench overhead` attaches them
- * to twins of the probed function in the same run. Nothing here runs in the agent.
+ * What are our programs compared with? Empty programs for each shape of link, and the classic
+ * hand-written ones that do less: a count by process, and a pair with a start map and a log2
+ * histogram. `hotstage bench overhead` attaches them to twins of the probed function in the same
+ * run. Nothing here runs in the agent.
  */
 #include "include/backend.h"
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
- * Which calls does each process make, how often, how long, in which stage, and in which call does each thread sit now?
+ * Which calls does each process make, how often, how long, in which stage, and in which call does
+ * each thread sit now?
  *
- * Key: (tgid, call, stage, modality, device). The attach cookie is the call's id in the catalogue; call_specs says
- * where its size and stream are. Launches are probed on entry only: one trap, two hash look-ups. All other calls are
- * timed, in three shapes from one pair of workers: `timed_session` (both sides, kernel >= 6.13), `timed_enter` and
- * `timed_exit` as uprobe.multi (>= 6.6) or perf-event links (>= 5.15). This is the model file: read it first.
+ * Key: (tgid, call, stage, modality, device). The attach cookie is the call's id in the catalogue;
+ * call_specs says where its size and stream are. Launches are probed on entry only: one trap, two
+ * hash look-ups. All other calls are timed, in three shapes from one pair of workers:
+ * `timed_session` (both sides, kernel >= 6.13), `timed_enter` and `timed_exit` as uprobe.multi
+ * (>= 6.6) or perf-event links (>= 5.15). This is the model file: read it first.
  *
- * A call in flight is kept in its thread's state with its stack pointer. A call that is entered while the stack has
- * already been unwound past another one proves that the other will never return (longjmp, exception, exit): it is
- * popped and counted as abandoned, so that counts stay exact and nothing can look stuck that is not.
+ * A call in flight is kept in its thread's state with its stack pointer. A call that is entered
+ * while the stack has already been unwound past another one proves that the other will never return
+ * (longjmp, exception, exit): it is popped and counted as abandoned, so that counts stay exact and
+ * nothing looks stuck for long that is not.
  */
 #include "include/backend.h"
 #include "include/abi.h"
@@ -17,10 +20,11 @@
 #include "include/arguments.h"
 #include "include/histogram.h"
 
-#define CALL_OUT_OF_MEMORY 2 /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
+#define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
 #define LAUNCH_CONFIG_STREAM 32 /* offsetof(CUlaunchConfig, hStream), cuda.h */
 
-static __always_inline struct call_key key_of(const struct thread_state *thread, __u32 tgid, __u64 cookie)
+static __always_inline struct call_key key_of(const struct thread_state *thread, __u32 tgid,
+					      __u64 cookie)
 {
 	struct call_key key = {
 		.tgid = tgid,
@@ -39,7 +43,10 @@ static __always_inline struct call_key key_of(const struct thread_state *thread,
 	return key;
 }
 
-/* The sums of a key, made at its first call. NULL when call_stats is full: the call is lost, and counted as that. */
+/*
+ * The sums of a key, made at its first call. NULL when call_stats is full: the call is lost, and
+ * counted as that.
+ */
 static __always_inline struct call_stat *stat_of(struct call_key *key, __u32 is_timed)
 {
 	struct call_stat *stat = bpf_map_lookup_elem(&call_stats, key);
@@ -117,11 +124,13 @@ static __always_inline void pop_call(struct thread_state *thread)
 }
 
 /*
- * Take calls off that can no longer return: the stack below `stack_pointer` is in use again or, at an entry, their
- * return address is gone. A call at the same stack pointer whose return address is in place has jumped to this one (a
- * tail call). At a return the kernel has already written over the return address of the call that returns.
+ * Take calls off that can no longer return: the stack below `stack_pointer` is in use again or, at
+ * an entry, their return address is gone. A call at the same stack pointer whose return address is
+ * in place has jumped to this one (a tail call). At a return the kernel has already written over
+ * the return address of the call that returns.
  */
-static __always_inline void abandon_calls(struct thread_state *thread, __u32 tgid, __u64 stack_pointer, __u32 at_entry)
+static __always_inline void abandon_calls(struct thread_state *thread, __u32 tgid,
+					  __u64 stack_pointer, __u32 at_entry)
 {
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i <= HOTSTAGE_OUTER_FRAMES; i++) {
@@ -130,7 +139,8 @@ static __always_inline void abandon_calls(struct thread_state *thread, __u32 tgi
 
 		if (!thread->depth)
 			return;
-		if (thread->stack_pointer >= stack_pointer && !(at_entry && !awaits_return(thread->stack_pointer)))
+		if (thread->stack_pointer >= stack_pointer &&
+		    !(at_entry && !awaits_return(thread->stack_pointer)))
 			return;
 		key = key_of(thread, tgid, thread->call);
 		stat = stat_of(&key, 1);
@@ -143,7 +153,10 @@ static __always_inline void abandon_calls(struct thread_state *thread, __u32 tgi
 	}
 }
 
-/* Keep the call in flight aside, because another one begins inside it. Returns 0 when there is no room. */
+/*
+ * Keep the call in flight aside, because another one begins inside it. Returns 0 when there is no
+ * room.
+ */
 static __always_inline __u32 push_outer(struct thread_state *thread)
 {
 	__u32 depth = thread->depth;
@@ -213,7 +226,8 @@ static __always_inline void apply_effect(struct thread_state *thread, __u32 tgid
 
 	switch (effect) {
 	case EFFECT_CONTEXT_NEW:
-		if (bpf_probe_read_user(&context.context, sizeof(context.context), (void *)thread->argument))
+		if (bpf_probe_read_user(&context.context, sizeof(context.context),
+					(void *)thread->argument))
 			count_loss(UNREADABLE_ARGUMENTS);
 		else if (bpf_map_update_elem(&contexts, &context, &ordinal, BPF_ANY))
 			count_loss(LOST_CONTEXTS);
@@ -239,9 +253,13 @@ static __always_inline void apply_effect(struct thread_state *thread, __u32 tgid
 	}
 }
 
-/* Slow and failed calls are rare things, told one by one, at most one in event_gap_ns by each thread. */
-static __always_inline void tell_call(struct thread_state *thread, const struct call_key *key, __u32 tid, __u64 now,
-				      __u64 duration, __u64 bytes, __s32 result)
+/*
+ * Slow and failed calls are rare things, told one by one, at most one in event_gap_ns by each
+ * thread.
+ */
+static __always_inline void tell_call(struct thread_state *thread, const struct call_key *key,
+				      __u32 tid, __u64 now, __u64 duration, __u64 bytes,
+				      __s32 result)
 {
 	__u32 zero = 0;
 	struct hotstage_settings *limits = bpf_map_lookup_elem(&settings, &zero);
@@ -289,8 +307,9 @@ static __always_inline void add_duration(struct call_stat *stat, __u64 duration)
 }
 
 /*
- * A call has returned. `since_ns` is its start where the link keeps it for us (session), else 0: then the thread's
- * state must have it, or the call began before the attach and belongs to no epoch.
+ * A call has returned. `since_ns` is its start where the link keeps it for us (session), else 0:
+ * then the thread's state must have it, or the call began before the attach and belongs to no
+ * epoch.
  */
 static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns)
 {
@@ -308,7 +327,8 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	if (thread && thread->depth) {
 		if (thread->stack_pointer < stack_pointer)
 			abandon_calls(thread, tgid, stack_pointer, 0);
-		is_ours = thread->depth && thread->stack_pointer == stack_pointer && thread->call == call;
+		is_ours = thread->depth && thread->stack_pointer == stack_pointer &&
+			  thread->call == call;
 	}
 	if (is_ours) {
 		since_ns = thread->since_ns;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
- * What does the server say about its own work: which stage is a thread in, which stages has a request open, since when?
+ * What does the server say about its own work: which stage is a thread in, which stages has a
+ * request open, since when?
  *
- * One program for each function that the marks library exports (agent/hotstage_marks/include/hotstage_marks.h), all
- * on entry. Thread stage: threads[tid], keys the counters of calls.bpf.c. Request spans: pipeline_state[(cgroup,
- * hash of the id)], by several threads at once and without a lock: words by single stores, sums by atomic adds. A
- * finished request goes into `events` and out of the map. Any kernel with uprobes and ring buffers (>= 5.8).
+ * One program for each function that the marks library exports
+ * (agent/hotstage_marks/include/hotstage_marks.h), all on entry. Thread stage: threads[tid], keys
+ * the counters of calls.bpf.c. Request spans: pipeline_state[(cgroup, hash of the id)], by several
+ * threads at once and without a lock: words by single stores, sums by atomic adds. A finished
+ * request goes into `events` and out of the map. Any kernel with uprobes and ring buffers (>= 5.8).
  *
- * The input is not trusted: every length is fixed, an unknown request is counted (MISSED_REQUEST) and never made.
+ * The input is not trusted: every length is fixed, an unknown request is counted (MISSED_REQUEST)
+ * and never made.
  */
 #include "include/backend.h"
 #include "include/abi.h"
@@ -15,20 +18,26 @@
 #include "include/arguments.h"
 #include "include/stage_ids.h"
 
-#define SLOT_ONE_OPEN (1U << 24) /* in the last four bytes of stage_slot: count 16, modality 8, open 8 */
+#define SLOT_ONE_OPEN \
+	(1U << 24) /* in the last four bytes of stage_slot: count 16, modality 8, open 8 */
 #define SLOT_ONE_END 1U
-#define REQUEST_STRINGS 240 /* id to traceparent, the same in hotstage_request and request_state */
+#define REQUEST_STRINGS                                                          \
+	240 /* id to traceparent, the same in hotstage_request and request_state \
+	     */
 #define FNV_OFFSET 0x811c9dc5U
 #define FNV_PRIME 0x01000193U
 
-_Static_assert(sizeof(struct hotstage_request) - __builtin_offsetof(struct hotstage_request, id) == REQUEST_STRINGS,
+_Static_assert(sizeof(struct hotstage_request) - __builtin_offsetof(struct hotstage_request, id) ==
+		       REQUEST_STRINGS,
 	       "strings of hotstage_request");
-_Static_assert(sizeof(struct request_state) - __builtin_offsetof(struct request_state, id) == REQUEST_STRINGS,
+_Static_assert(sizeof(struct request_state) - __builtin_offsetof(struct request_state, id) ==
+		       REQUEST_STRINGS,
 	       "strings of request_state");
 
 static __always_inline struct request_state *request_of(__u64 request_hash)
 {
-	struct request_key key = {.cgroup_id = bpf_get_current_cgroup_id(), .request_hash = request_hash};
+	struct request_key key = {.cgroup_id = bpf_get_current_cgroup_id(),
+				  .request_hash = request_hash};
 	struct request_state *request = bpf_map_lookup_elem(&pipeline_state, &key);
 
 	if (!request)
@@ -36,7 +45,10 @@ static __always_inline struct request_state *request_of(__u64 request_hash)
 	return request;
 }
 
-/* Where and when the request was last seen in this modality: one word, one store, so it cannot tear. */
+/*
+ * Where and when the request was last seen in this modality: one word, one store, so it cannot
+ * tear.
+ */
 static __always_inline void note_modality(struct request_state *request, __u64 word, __u64 now)
 {
 	__u32 modality = HOTSTAGE_WORD_MODALITY(word);
@@ -55,7 +67,8 @@ static __always_inline __u32 slot_of(__u64 word)
 	return stage < HOTSTAGE_STAGE_SLOTS ? stage : HOTSTAGE_STAGE_OTHER;
 }
 
-static __always_inline void open_slot(struct request_state *request, __u64 word, __u64 tokens, __u64 now)
+static __always_inline void open_slot(struct request_state *request, __u64 word, __u64 tokens,
+				      __u64 now)
 {
 	__u32 stage = slot_of(word);
 	struct stage_slot *slot = &request->stages[stage];
@@ -72,7 +85,8 @@ static __always_inline void open_slot(struct request_state *request, __u64 word,
 	note_modality(request, word, now);
 }
 
-static __always_inline void close_slot(struct request_state *request, __u64 word, __u64 tokens, __u64 now)
+static __always_inline void close_slot(struct request_state *request, __u64 word, __u64 tokens,
+				       __u64 now)
 {
 	__u32 stage = slot_of(word);
 	struct stage_slot *slot = &request->stages[stage];
@@ -93,18 +107,25 @@ static __always_inline void close_slot(struct request_state *request, __u64 word
 	note_modality(request, word, now);
 }
 
-/* What the thread has done since it was last asked goes to the request it did it for; no launch pays for that. */
+/*
+ * What the thread has done since it was last asked goes to the request it did it for; no launch
+ * pays for that.
+ */
 static __always_inline void flush_work(struct thread_state *thread)
 {
-	struct request_key key = {.cgroup_id = bpf_get_current_cgroup_id(), .request_hash = thread->request_hash};
+	struct request_key key = {.cgroup_id = bpf_get_current_cgroup_id(),
+				  .request_hash = thread->request_hash};
 	struct request_state *request;
 
 	if (thread->request_hash) {
 		request = bpf_map_lookup_elem(&pipeline_state, &key);
 		if (request) {
-			__sync_fetch_and_add(&request->launches, thread->launch_total - thread->flushed_launch_total);
-			__sync_fetch_and_add(&request->bytes, thread->bytes_total - thread->flushed_bytes_total);
-			__sync_fetch_and_add(&request->errors, thread->error_total - thread->flushed_error_total);
+			__sync_fetch_and_add(&request->launches,
+					     thread->launch_total - thread->flushed_launch_total);
+			__sync_fetch_and_add(&request->bytes,
+					     thread->bytes_total - thread->flushed_bytes_total);
+			__sync_fetch_and_add(&request->errors,
+					     thread->error_total - thread->flushed_error_total);
 			if (thread->stream)
 				request->cuda_stream = thread->stream;
 		}
@@ -132,7 +153,8 @@ static __always_inline void set_thread_stage(__u64 word, __u64 request_hash, __u
 SEC("uprobe")
 int mark_stage_begin(struct pt_regs *ctx)
 {
-	__u64 word = PT_REGS_PARM1(ctx), request_hash = PT_REGS_PARM2(ctx), now = bpf_ktime_get_ns();
+	__u64 word = PT_REGS_PARM1(ctx), request_hash = PT_REGS_PARM2(ctx),
+	      now = bpf_ktime_get_ns();
 	struct request_state *request;
 
 	set_thread_stage(word, request_hash, now);
@@ -148,11 +170,14 @@ int mark_stage_begin(struct pt_regs *ctx)
 SEC("uprobe")
 int mark_stage_end(struct pt_regs *ctx)
 {
-	__u64 word = PT_REGS_PARM1(ctx), request_hash = PT_REGS_PARM2(ctx), restored = PT_REGS_PARM3(ctx);
+	__u64 word = PT_REGS_PARM1(ctx), request_hash = PT_REGS_PARM2(ctx),
+	      restored = PT_REGS_PARM3(ctx);
 	__u64 now = bpf_ktime_get_ns();
 	struct request_state *request;
 
-	set_thread_stage(restored, HOTSTAGE_WORD_STAGE(restored) == HOTSTAGE_NO_STAGE ? 0 : request_hash, now);
+	set_thread_stage(restored,
+			 HOTSTAGE_WORD_STAGE(restored) == HOTSTAGE_NO_STAGE ? 0 : request_hash,
+			 now);
 	if (!request_hash)
 		return 0;
 	request = request_of(request_hash);
@@ -215,7 +240,8 @@ static __always_inline __u32 model_id_of(const char *model)
 SEC("uprobe")
 int mark_request_begin(struct pt_regs *ctx)
 {
-	struct request_key key = {.cgroup_id = bpf_get_current_cgroup_id(), .request_hash = PT_REGS_PARM2(ctx)};
+	struct request_key key = {.cgroup_id = bpf_get_current_cgroup_id(),
+				  .request_hash = PT_REGS_PARM2(ctx)};
 	__u64 strings = PT_REGS_PARM1(ctx) + __builtin_offsetof(struct hotstage_request, id);
 	__u32 zero = 0;
 	struct request_state *request = bpf_map_lookup_elem(&pipeline_state, &key);
@@ -236,7 +262,8 @@ int mark_request_begin(struct pt_regs *ctx)
 	request->tgid = bpf_get_current_pid_tgid() >> 32;
 	request->model_id = model_id_of(request->model);
 	request->updated_ns = bpf_ktime_get_ns();
-	request->started_ns = request->updated_ns; /* last: until now the entry is being filled in */
+	request->started_ns =
+		request->updated_ns; /* last: until now the entry is being filled in */
 	return 0;
 }
 
@@ -244,7 +271,8 @@ int mark_request_begin(struct pt_regs *ctx)
 SEC("uprobe")
 int mark_request_end(struct pt_regs *ctx)
 {
-	struct request_key key = {.cgroup_id = bpf_get_current_cgroup_id(), .request_hash = PT_REGS_PARM1(ctx)};
+	struct request_key key = {.cgroup_id = bpf_get_current_cgroup_id(),
+				  .request_hash = PT_REGS_PARM1(ctx)};
 	struct request_state *request = bpf_map_lookup_elem(&pipeline_state, &key);
 	struct request_event *event;
 	__u64 pid_tgid = bpf_get_current_pid_tgid();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
- * All that crosses between the kernel and Python. agent/hotstage/probes/maps/layout.py holds the same
- * structures as numpy dtypes; tests/bpf compares both through BTF. No map and no program lives here.
+ * All that crosses between the kernel and Python. agent/hotstage/probes/maps/layout.py holds the
+ * same structures as numpy dtypes; tests/bpf compares both through BTF. No map and no program lives
+ * here.
  *
  * Rules: fixed-width types, explicit padding, units in the names, every size asserted. Times are
  * CLOCK_MONOTONIC in ns (bpf_ktime_get_ns). `tgid` is the process, `tid` the thread.
@@ -15,47 +16,47 @@
 #define HOTSTAGE_STAGE_SLOTS 20
 #define HOTSTAGE_OUTER_FRAMES 4
 
-/* Call ids are pinned in the catalogue; the table of their arguments is an array of this many rows. */
+/* Call ids are pinned in the catalogue; the table of their arguments has this many rows. */
 #define HOTSTAGE_CALLS_MAX 512
 
 /* Underflow, 30 octaves of 8 slots from 2^-22 s to 2^8 s, overflow. */
 #define HOTSTAGE_HISTOGRAM_SLOTS 242
 
 /* What a mark passes as `word`: stage | modality << 8. */
-#define HOTSTAGE_WORD_STAGE(word) ((__u8)((word) & 0xff))
+#define HOTSTAGE_WORD_STAGE(word) ((__u8)((word) % 256))
 #define HOTSTAGE_WORD_MODALITY(word) ((__u8)((word) >> 8 & 0xff))
 
 /* Index into `losses`. Appended to, never reordered: the names are exported as metrics. */
 enum hotstage_loss {
-	LOST_EVENTS_RING = 0,	 /* a record for `events` found the ring full */
-	LOST_URGENT_RING = 1,	 /* a record for `urgent` found the ring full */
-	LOST_CALL_KEYS = 2,	 /* a call was not counted: call_stats is full */
-	LOST_THREADS = 3,	 /* a thread has no state: threads is full */
-	LOST_REQUESTS = 4,	 /* a request was not taken in: pipeline_state is full */
-	LOST_HISTOGRAMS = 5,	 /* a key has no histogram: all slots are taken */
-	LOST_FRAMES = 6,	 /* a call nested too deep for its thread's state */
-	MISSED_REQUEST = 7,	 /* a mark named a request that never began or has ended */
-	REUSED_REQUEST = 8,	 /* a request began under a key that was still open */
-	STALE_FRAMES = 9,	 /* a call that was entered and left without returning (exit, longjmp) */
-	UNMATCHED_RETURNS = 10,	 /* a return whose entry was not seen (it began before the attach) */
-	UNREADABLE_ARGUMENTS = 11, /* an argument or a record in the target's memory could not be read */
-	LOST_CONTEXTS = 12,	 /* contexts or device_uuids is full */
+	LOST_EVENTS_RING = 0, /* a record for `events` found the ring full */
+	LOST_URGENT_RING = 1, /* a record for `urgent` found the ring full */
+	LOST_CALL_KEYS = 2,   /* a call was not counted: call_stats is full */
+	LOST_THREADS = 3,     /* a thread has no state: threads is full */
+	LOST_REQUESTS = 4,    /* a request was not taken in: pipeline_state is full */
+	LOST_HISTOGRAMS = 5,  /* a key has no histogram: all slots are taken */
+	LOST_FRAMES = 6,      /* a call nested too deep for its thread's state */
+	MISSED_REQUEST = 7,   /* a mark named a request that never began or has ended */
+	REUSED_REQUEST = 8,   /* a request began under a key that was still open */
+	STALE_FRAMES = 9, /* a call that was entered and left without returning (exit, longjmp) */
+	UNMATCHED_RETURNS = 10, /* a return whose entry was not seen (it began before the attach) */
+	UNREADABLE_ARGUMENTS = 11, /* the target's memory could not be read at an argument */
+	LOST_CONTEXTS = 12,        /* contexts or device_uuids is full */
 	HOTSTAGE_LOSSES = 16,
 };
 
 /* What a call does besides being counted; column `effect` of call_spec. */
 enum hotstage_effect {
 	EFFECT_NONE = 0,
-	EFFECT_CONTEXT_NEW = 1,	    /* f(CUcontext *out, .., device): `out` belongs to the device */
+	EFFECT_CONTEXT_NEW = 1,     /* f(CUcontext *out, .., device): `out` belongs to the device */
 	EFFECT_CONTEXT_CURRENT = 2, /* f(CUcontext): the thread's device is the context's */
 	EFFECT_CONTEXT_PUSH = 3,    /* the same, and remember the one before */
-	EFFECT_CONTEXT_POP = 4,	    /* back to the one before */
-	EFFECT_DEVICE_UUID = 5,	    /* f(CUuuid *out, device) */
+	EFFECT_CONTEXT_POP = 4,     /* back to the one before */
+	EFFECT_DEVICE_UUID = 5,     /* f(CUuuid *out, device) */
 };
 
-/* Where an argument is found: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
+/* Where an argument is: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
 #define HOTSTAGE_ARGUMENT_NONE 0
-#define HOTSTAGE_STREAM_IN_LAUNCH_CONFIG 64 /* CUlaunchConfig.hStream, 32 bytes behind argument 1 */
+#define HOTSTAGE_STREAM_IN_LAUNCH_CONFIG 64 /* CUlaunchConfig.hStream, behind argument 1 */
 
 /* call_specs[call id], written by user space before anything is attached. */
 struct call_spec {
@@ -63,7 +64,7 @@ struct call_spec {
 	__u8 factor_argument; /* position of a second factor, 0 = none */
 	__u8 bytes_shift;     /* elements to bytes */
 	__u8 stream_argument; /* position of the CUstream, 0 = none */
-	__u8 effect;	      /* enum hotstage_effect */
+	__u8 effect;          /* enum hotstage_effect */
 	__u8 device_argument; /* position of the device ordinal, for effects that take one */
 	__u8 pad[2];
 };
@@ -110,9 +111,9 @@ struct call_frame {
 };
 
 /*
- * threads[tid]: written by its own thread only, in place, never deleted on return. `call`, `since_ns`,
- * `stack_pointer`, `argument` and `ordinal` describe the innermost call in flight (call 0 = none);
- * `frames[0 .. depth - 2]` the calls around it, outermost first.
+ * threads[tid]: written by its own thread only, in place, never deleted on return. `call`,
+ * `since_ns`, `stack_pointer`, `argument` and `ordinal` describe the innermost call in flight (call
+ * 0 = none); `frames[0 .. depth - 2]` the calls around it, outermost first.
  */
 struct thread_state {
 	__u32 tgid;
@@ -127,13 +128,13 @@ struct thread_state {
 	__u64 since_ns;
 	__u64 stack_pointer;
 	__u64 argument; /* bytes, or the first argument of a call with an effect */
-	__u64 stream;	/* CUstream last used */
+	__u64 stream;   /* CUstream last used */
 	__u64 stage_since_ns;
 	__u64 request_hash;
 	__u64 launch_total;
 	__u64 unattributed_total; /* launches without a stage */
 	__u64 bytes_total;
-	__u64 event_ns; /* when this thread last sent a call event */
+	__u64 event_ns;             /* when this thread last sent a call event */
 	__u64 flushed_launch_total; /* what its requests have been given so far */
 	__u64 flushed_bytes_total;
 	__u32 error_total;
@@ -186,14 +187,14 @@ struct stage_slot {
 	__u8 open; /* begins without an end */
 };
 
-/* pipeline_state[request]: several writers, no lock; words by single stores, sums by atomic adds. */
+/* pipeline_state[request]: several writers, no lock; words by single stores, sums atomic. */
 struct request_state {
 	__u64 started_ns; /* 0 while being filled in */
 	__u64 updated_ns;
 	__u32 tgid;
-	__u32 model_id;	   /* FNV-1a 32 of the model's name, 0 = none */
-	__u64 stage_mask;  /* bit per stage that has ended */
-	__u64 open_mask;   /* bit per stage that is open */
+	__u32 model_id;   /* FNV-1a 32 of the model's name, 0 = none */
+	__u64 stage_mask; /* bit per stage that has ended */
+	__u64 open_mask;  /* bit per stage that is open */
 	__u64 cuda_stream;
 	__u64 launches;
 	__u64 bytes;

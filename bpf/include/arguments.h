@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
- * A call's arguments by position, 1-based as in its C prototype, at the entry of the function. Registers and stack
- * differ by architecture; an unknown one does not build.
+ * A call's arguments by position, 1-based as in its C prototype, at the entry of the function.
+ * Registers and stack differ by architecture; an unknown one does not build.
  */
 #ifndef HOTSTAGE_ARGUMENTS_H
 #define HOTSTAGE_ARGUMENTS_H
@@ -18,7 +18,10 @@
 #ifndef PT_REGS_PARM6
 #define PT_REGS_PARM6(ctx) PT_REGS_ARM64_ARGUMENT(ctx, 5)
 #endif
-/* The first argument on the stack, and how far the stack pointer is at the return from what it was at the entry. */
+/*
+ * The first argument on the stack, and how far the stack pointer is at the return from what it was
+ * at the entry.
+ */
 #define HOTSTAGE_STACK_ARGUMENTS 0
 #define HOTSTAGE_RETURN_SHIFT 0
 #elif defined(__TARGET_ARCH_x86) || defined(__x86_64__)
@@ -37,10 +40,11 @@
 #endif
 
 /*
- * Whether a probed function that was entered at this stack pointer can still return. Its return address was replaced by
- * the page where the kernel takes returns in, at the end of the address space and so above every library; the slot
- * holds something else when the stack was unwound (longjmp, exception) and used again. On arm64 the return address is
- * in a register, and nothing is known.
+ * Whether a probed function that was entered at this stack pointer can still return. Its return
+ * address was replaced by the page where the kernel takes returns in, at the end of the address
+ * space and so above every library; the slot holds something else when the stack was unwound
+ * (longjmp, exception) and used again. On arm64 the return address is in a register, and nothing is
+ * known.
  */
 static __always_inline __u32 awaits_return(__u64 stack_pointer)
 {
@@ -56,8 +60,8 @@ static __always_inline __u32 awaits_return(__u64 stack_pointer)
 }
 
 /*
- * The verifier refuses a load from the context at a computed offset, and clang makes one such load out of all of these
- * unless something that it cannot move stands behind each.
+ * The verifier refuses a load from the context at a computed offset, and clang makes one such load
+ * out of all of these unless something that it cannot move stands behind each.
  */
 static __always_inline __u64 register_argument(struct pt_regs *ctx, __u32 position)
 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
- * The only place that knows which compiler builds the programs: clang for libbpf, or bcc on the host
- * (HOTSTAGE_BCC). Includes, map declarations, licence; no logic.
+ * The only place that knows which compiler builds the programs: clang for libbpf, or bcc on the
+ * host (HOTSTAGE_BCC). Includes, map declarations, licence; no logic.
  *
- * bcc takes map calls only as methods in the text that it compiles, never from a macro, and rewrites only the
- * main file. So the programs spell each map call plainly (`bpf_map_lookup_elem(&threads, &tid)`), on one line, and
- * the bcc loader puts the includes in place and rewrites these spellings. Only declarations are macros, in maps.h.
+ * bcc takes map calls only as methods in the text that it compiles, never from a macro, and
+ * rewrites only the main file. So the programs spell each map call plainly
+ * (`bpf_map_lookup_elem(&threads, &tid)`), on one line, and the bcc loader puts the includes in
+ * place and rewrites these spellings. Only declarations are macros, in maps.h.
  */
 #ifndef HOTSTAGE_BACKEND_H
 #define HOTSTAGE_BACKEND_H
@@ -66,16 +67,16 @@ struct user_pt_regs {
 	HOTSTAGE_MAP(BPF_MAP_TYPE_ARRAY, 0, name, __u32, value_type, entries)
 #define HOTSTAGE_MAPPED_ARRAY(name, value_type, entries) \
 	HOTSTAGE_MAP(BPF_MAP_TYPE_ARRAY, BPF_F_MMAPABLE, name, __u32, value_type, entries)
-#define HOTSTAGE_QUEUE(name, value_type, entries)      \
-	struct {                                       \
-		__uint(type, BPF_MAP_TYPE_QUEUE);      \
-		__uint(max_entries, entries);          \
-		__type(value, value_type);             \
+#define HOTSTAGE_QUEUE(name, value_type, entries) \
+	struct {                                  \
+		__uint(type, BPF_MAP_TYPE_QUEUE); \
+		__uint(max_entries, entries);     \
+		__type(value, value_type);        \
 	} name SEC(".maps")
-#define HOTSTAGE_RING(name, bytes)                     \
-	struct {                                       \
-		__uint(type, BPF_MAP_TYPE_RINGBUF);    \
-		__uint(max_entries, bytes);            \
+#define HOTSTAGE_RING(name, bytes)                  \
+	struct {                                    \
+		__uint(type, BPF_MAP_TYPE_RINGBUF); \
+		__uint(max_entries, bytes);         \
 	} name SEC(".maps")
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
- * Every map, shared by the counting and the marks programs, and what both need from them: the loss counter and the
- * thread's state. Sizes are defaults; user space sets those that follow the work on the host before load.
+ * Every map, shared by the counting and the marks programs, and what both need from them: the loss
+ * counter and the thread's state. Sizes are defaults; user space sets those that follow the work on
+ * the host before load.
  */
 #ifndef HOTSTAGE_MAPS_H
 #define HOTSTAGE_MAPS_H
@@ -23,7 +24,8 @@ HOTSTAGE_SPARSE_HASH(device_uuids, struct device_key, struct device_uuid, 4096);
 
 /* Requests in flight, by the name that the seed document gave it. */
 HOTSTAGE_SPARSE_HASH(pipeline_state, struct request_key, struct request_state, 8192);
-HOTSTAGE_ARRAY(request_zero, struct request_state, 1); /* never written: 840 bytes do not fit on the stack */
+HOTSTAGE_ARRAY(request_zero, struct request_state,
+	       1); /* never written: 840 bytes do not fit on the stack */
 
 HOTSTAGE_RING(events, 4194304);
 HOTSTAGE_RING(urgent, 262144);
@@ -37,7 +39,10 @@ static __always_inline void count_loss(__u32 loss)
 		__sync_fetch_and_add(lost, 1);
 }
 
-/* The state of the thread we are in. NULL when `threads` is full (counted): the call is then counted without stage. */
+/*
+ * The state of the thread we are in. NULL when `threads` is full (counted): the call is then
+ * counted without stage.
+ */
 static __always_inline struct thread_state *current_thread(__u32 tgid, __u32 tid)
 {
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);

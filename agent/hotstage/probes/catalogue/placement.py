@@ -25,7 +25,7 @@ _RULES: tuple[tuple[re.Pattern[bytes], int], ...] = (
     (re.compile(rb"\x48\x8b\x05.{4}\x48\x85\xc0\x74.", re.DOTALL), 10),
 )
 
-# What arch/x86/kernel/uprobes.c emulates at a function's first instruction: push, nops, jmp and call rel, jcc.
+# What arch/x86/kernel/uprobes.c emulates as a first instruction: push, nops, jmp and call rel, jcc.
 _EMULATED = re.compile(
     rb"\x41?[\x50-\x57]|\x66?\x90|\x0f\x1f|[\xe8\xe9\xeb]|[\x70-\x7f]|\x0f[\x80-\x8f]",
     re.DOTALL,
