@@ -39,9 +39,9 @@ def body(raw: bytes) -> dict[str, Any]:
     try:
         value = json.loads(raw, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
-        raise BodyError(f"not JSON ({type(error).__name__})") from error
+        raise BodyError("no JSON") from error
     if not isinstance(value, dict):
-        raise BodyError(f"a JSON {type(value).__name__} where an object belongs")
+        raise BodyError("JSON, but no object")
     return value
 
 

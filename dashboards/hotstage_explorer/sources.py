@@ -2,7 +2,7 @@
 """Where pictures come from: the only HTTP of this program. One `read` is one look at everything a page shows.
 
 A source never raises for what the other side does: refusal, slowness, bad status and bad bodies become part
-of the picture. No redirect is followed, no proxy used, no compression asked for; bodies and waits are bounded.
+of the picture. It follows no redirect, uses no proxy, asks for no compression, bounds bodies and waits.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class AgentSource:
                         problem=_nobody(self.address, error),
                     )
                 sections[part.name] = replace(old, problem=str(error))
-            except (AnswerError, parse.BodyError) as error:
+            except AnswerError as error:
                 sections[part.name] = replace(old, problem=str(error))
         if not bodies:
             reason = next(s.problem for s in sections.values() if s.problem)
@@ -202,7 +202,10 @@ class AgentSource:
             return known[1]
         if answer.status != 200:
             raise AnswerError(f"{path} answered HTTP {answer.status}{_said(raw)}")
-        content = parse.body(raw)
+        try:
+            content = parse.body(raw)
+        except parse.BodyError as error:
+            raise AnswerError(f"{path} answered with {error}") from error
         tag = answer.headers.get("ETag")
         if tag and len(tag) < 200:
             self._tags[path] = (tag, content)

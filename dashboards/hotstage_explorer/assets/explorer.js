@@ -8,12 +8,13 @@
     const HOLD_AT_MOST_MS = 10000;   // a lost pointer-up must not freeze the drawing for ever
     const SETTLE_MS = 150;           // plotly saves the camera just after the pointer is up
     const WHEEL_MS = 400;
+    const REDRAW_AT_MOST_MS = 5000;  // a frame that never comes must not end all updates
     const SERVER_LOST_MS = 8000;
     const EYES = {
         overview: {eye: {x: 1.45, y: 1.45, z: 0.85}, up: {x: 0, y: 0, z: 1}},
-        top: {eye: {x: 0, y: 0, z: 2.3}, up: {x: 0, y: 1, z: 0}},
-        front: {eye: {x: 0, y: -2.3, z: 0.15}, up: {x: 0, y: 0, z: 1}},
-        side: {eye: {x: 2.3, y: 0, z: 0.15}, up: {x: 0, y: 0, z: 1}},
+        top: {eye: {x: 0.9, y: 0.9, z: 2.1}, up: {x: 0, y: 0, z: 1}},
+        front: {eye: {x: 0.7, y: -2.05, z: 0.3}, up: {x: 0, y: 0, z: 1}},
+        side: {eye: {x: 2.05, y: 0.7, z: 0.3}, up: {x: 0, y: 0, z: 1}},
     };
     const CENTER = {x: 0, y: 0, z: -0.16};
 
@@ -137,6 +138,7 @@
         if (old.fixed !== fixed) {
             Object.assign(data, {"marker.symbol": [c.symbol], text: [c.label], ids: [c.ids]});
             if (is3d && c.label.length) data.textposition = [c.label_place];
+            data["marker.line.width"] = [c.outline];
             data.mode = [c.label.length ? "markers+text" : "markers"];
         }
         if (is3d) {
@@ -159,6 +161,8 @@
                 layout[`${name}.type`] = axis.type;
                 layout[`${name}.range`] = axis.range;
                 layout[`${name}.title.text`] = axis.title;
+                layout[`${name}.tickmode`] = axis.ticks ? "array" : "auto";
+                layout[`${name}.tickvals`] = axis.ticks;
             }
         }
         shown.set(gd, {fixed, axes});
@@ -181,12 +185,15 @@
         pending = null;
         const {data, layout, traces} = difference(gd, columns);
         window.Plotly.update(gd, data, layout, traces);
-        const took = performance.now() - now;
-        quietUntil = performance.now() + 1.5 * took;
         gd.dataset.version = String(version);
         gd.dataset.updates = String(Number(gd.dataset.updates || 0) + 1);
-        gd.dataset.updateMs = took.toFixed(1);
-        return {version, points: columns.x.length, ms: took};
+        quietUntil = now + REDRAW_AT_MOST_MS;
+        requestAnimationFrame(() => setTimeout(() => {
+            const took = performance.now() - now;   // up to and including the frame that shows it
+            quietUntil = performance.now() + 1.5 * took;
+            gd.dataset.updateMs = took.toFixed(1);
+        }));
+        return {version, points: columns.x.length};
     }
 
     function webgl() {
@@ -200,16 +207,34 @@
         }
     }
 
-    document.addEventListener("click", (event) => {
-        const sort = event.target.closest && event.target.closest("[data-sort]");
-        if (sort) {
-            // The time makes every click a change, also the second one on the same column.
-            window.dash_clientside.set_props("heat-sort", {data: {column: sort.dataset.sort, at: performance.now()}});
+    // ---- what people do ----
+
+    function press(button) {
+        for (const other of document.querySelectorAll(`[data-choose="${button.dataset.choose}"]`)) {
+            other.setAttribute("aria-pressed", String(other === button));
         }
-        const button = event.target.closest && event.target.closest("[data-camera]");
-        const gd = drawing();
-        if (!button || !gd || !gd._fullLayout || !gd._fullLayout.scene) return;
-        window.Plotly.relayout(gd, {"scene.camera": {...EYES[button.dataset.camera], center: CENTER}});
+    }
+
+    const deeds = {
+        choose(button) {
+            press(button);
+            window.dash_clientside.set_props(button.dataset.choose, {data: button.dataset.value});
+        },
+        sort(button) {
+            // The time makes every click a change, also the second one on the same column.
+            window.dash_clientside.set_props("heat-sort", {data: {column: button.dataset.sort, at: performance.now()}});
+        },
+        camera(button) {
+            const gd = drawing();
+            if (!gd || !gd._fullLayout || !gd._fullLayout.scene) return;
+            window.Plotly.relayout(gd, {"scene.camera": {...EYES[button.dataset.camera], center: CENTER}});
+        },
+    };
+    document.addEventListener("click", (event) => {
+        for (const [name, deed] of Object.entries(deeds)) {
+            const button = event.target.closest(`[data-${name}]`);
+            if (button) deed(button);
+        }
     });
     document.addEventListener("visibilitychange", () => { if (!document.hidden) flush(); });
 
@@ -232,10 +257,13 @@
                 pending = shown;
                 return flush() || skip;
             },
-            fall_back(_id, view) {
+            fall_back() {
                 if (webgl()) return window.dash_clientside.no_update;
-                document.body.classList.add("no-webgl");
-                return view === "2d" ? window.dash_clientside.no_update : "2d";
+                const button = byId("heat-view-3d");
+                button.disabled = true;
+                button.title = "3D needs WebGL, which this browser does not offer";
+                press(byId("heat-view-2d"));
+                return "2d";
             },
             pause(_clicks, wasPaused) {
                 paused = !wasPaused;

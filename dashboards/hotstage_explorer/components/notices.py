@@ -23,7 +23,9 @@ class Notice:
     sentences: tuple[str, ...]
 
     def shown(self) -> Node:
-        text = node("span", " ".join(self.sentences))
+        # `…` in a sentence is a command, as in every text of this project.
+        parts = " ".join(self.sentences).split("`")
+        text = node("span", *(node("code", part) if n % 2 else part for n, part in enumerate(parts)))
         return node("div", node("strong", self.title), text, cls=f"notice {self.severity}", key=self.title)
 
 

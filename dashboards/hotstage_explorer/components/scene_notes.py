@@ -10,6 +10,11 @@ from hotstage_explorer.figures import points
 from hotstage_explorer.picture import HeatPoint, Picture
 
 
+def basis(picture: Picture) -> Node:
+    """What a marker is; how the agent defines heat and load is its title."""
+    return node("span", "One marker per endpoint on one instance", title=picture.heat_basis)
+
+
 def legend(selection: points.Selection) -> list[Node]:
     """The shapes that are drawn; the colours have their own bar."""
     drawn = {p.modality if p.modality in points.SYMBOLS else "other" for p in selection.drawn}

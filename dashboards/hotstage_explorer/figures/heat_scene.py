@@ -84,7 +84,7 @@ def _markers(columns: dict[str, Any]) -> dict[str, Any]:
             "cmax": 100,
             "colorscale": palette.LOAD_SCALE,
             "opacity": 0.95,
-            "line": {"color": "rgba(232, 237, 244, 0.75)", "width": 1},
+            "line": {"color": "rgba(232, 237, 244, 0.75)", "width": columns["outline"]},
             "colorbar": colour_bar(),
         },
     }
@@ -125,6 +125,8 @@ def _axis(axis: dict[str, Any]) -> dict[str, Any]:
         "type": axis["type"],
         "range": axis["range"],
         "autorange": False,
+        "tickmode": "array" if axis["ticks"] else "auto",
+        "tickvals": axis["ticks"],
         "nticks": 6,
         "tickfont": {"color": palette.INK_SOFT, "size": 11},
         "gridcolor": palette.GRID,

@@ -20,14 +20,14 @@ from hotstage_explorer.picture import HeatPoint
 MAX_DRAWN = 2000  # what software rendering redraws in 0.3 s
 MAX_LABELS = 6
 MAX_STEMS = 200
-SMALLEST_PX, LARGEST_PX = 7.0, 30.0
+SMALLEST_PX, LARGEST_PX, LARGEST_OF_MANY_PX = 6.0, 28.0, 11.0
 
 # One marker per modality: colour is taken by the load.
 # (Plotly draws symbols as letters of a font; these are in every font, its `x` is not.)
 SYMBOLS = {"text": "circle", "image": "square", "audio": "diamond", "video": "cross", "mixed": "diamond-open"}
 OTHER_SYMBOL = "circle-open"
 
-_PLACES = ("top left", "bottom center", "top center", "top right")
+_PLACES = ("top left", "bottom left", "bottom right", "top right")
 
 HOVER_TEMPLATE = (
     "<b>%{customdata[0]}</b><br>on %{customdata[1]}, %{customdata[2]}<br>"
@@ -64,12 +64,14 @@ def columns(drawn: Sequence[HeatPoint], scales: Scales, *, is_log: bool) -> dict
     """The drawing as plain JSON: coordinates in the axes' units, hover texts' parts, axes."""
     per_unit, _ = p95_unit(scales)
     many = len(drawn) > MAX_STEMS
+    largest = LARGEST_OF_MANY_PX if many else LARGEST_PX
     return {
         "ids": [f"{p.endpoint}|{p.instance}|{p.modality}" for p in drawn],
         "x": [_rounded(p.heat) for p in drawn],
         "y": [_rounded((p.p95_seconds or 0) * per_unit) for p in drawn],
         "z": [_rounded((p.load_ratio or 0) * 100) for p in drawn],
-        "size": [_size(p.requests, scales) for p in drawn],
+        "size": [_size(p.requests, scales, largest) for p in drawn],
+        "outline": 0 if many else 1,
         "symbol": [SYMBOLS.get(p.modality, OTHER_SYMBOL) for p in drawn],
         "label": [] if many else _labels(drawn),
         "label_place": [] if many else _label_places(drawn),
@@ -81,30 +83,35 @@ def columns(drawn: Sequence[HeatPoint], scales: Scales, *, is_log: bool) -> dict
 
 
 def axes(scales: Scales, *, is_log: bool) -> dict[str, dict[str, Any]]:
-    """Titles with units and fixed ranges. A logarithmic axis takes its range as powers of ten."""
+    """Titles with units, fixed ranges, ticks (None: plotly's own); a log axis has its range in decades."""
     per_unit, unit = p95_unit(scales)
-    top = scales.p95_seconds * per_unit
-    floor = min(scales.p95_floor_seconds * per_unit, top / 10)
-    return {
-        "x": {"title": "Endpoint heat (weighted requests/s)", "type": "linear", "range": [0, scales.heat]},
-        "y": {
-            "title": f"P95 latency ({unit}{', log' if is_log else ''})",
-            "type": "log" if is_log else "linear",
-            "range": [round(math.log10(floor), 6), round(math.log10(top), 6)]
-            if is_log
-            else [0, _rounded(top)],
-        },
-        "z": {
-            "title": "Instance load (%)",
-            "type": "linear",
-            "range": [0, _rounded(scales.load_ratio * 100)],
-        },
-    }
+    top = _rounded(scales.p95_seconds * per_unit)
+    heat = {"title": "Endpoint heat (weighted requests/s)", "type": "linear", "range": [0, scales.heat]}
+    p95 = {"title": f"P95 latency ({unit})", "type": "linear", "range": [0, top]}
+    if is_log:
+        floor = min(scales.p95_floor_seconds * per_unit, top / 10)
+        p95 = {
+            "title": f"P95 latency ({unit}, log)",
+            "type": "log",
+            "range": [round(math.log10(floor), 6), round(math.log10(top), 6)],
+            "ticks": _log_ticks(floor, top),
+        }
+    load = {"title": "Instance load (%)", "type": "linear", "range": [0, _rounded(scales.load_ratio * 100)]}
+    return {name: {"ticks": None, **axis} for name, axis in (("x", heat), ("y", p95), ("z", load))}
 
 
 def p95_unit(scales: Scales) -> tuple[float, str]:
     """(units per second, unit): ms until the axis reaches 2 s. The axis only grows, so this changes once."""
     return (1.0, "s") if scales.p95_seconds >= 2 else (1000.0, "ms")
+
+
+def _log_ticks(floor: float, top: float) -> list[float]:
+    """1-2-5 ticks, or decades where there are many; none at the floor, where another axis has its own."""
+    decades = math.ceil(math.log10(top / floor))
+    mantissas = (1, 2, 5) if decades <= 2 else (1,)
+    low = math.floor(math.log10(floor))
+    ticks = [_rounded(m * 10.0**e) for e in range(low, low + decades + 2) for m in mantissas]
+    return [tick for tick in ticks if floor * 1.1 < tick <= top * 1.001]
 
 
 def _hover_parts(p: HeatPoint) -> list[str]:
@@ -149,10 +156,10 @@ def _safe(name: str, limit: int = 80) -> str:
     return html.escape(name if len(name) <= limit else name[: limit - 1] + "…", quote=False)
 
 
-def _size(requests: int | None, scales: Scales) -> float:
+def _size(requests: int | None, scales: Scales, largest: float) -> float:
     """Area follows the request count; an unknown count gets the smallest marker."""
     share = min(1.0, (requests or 0) / scales.requests)
-    return round(SMALLEST_PX + (LARGEST_PX - SMALLEST_PX) * math.sqrt(share), 1)
+    return round(SMALLEST_PX + (largest - SMALLEST_PX) * math.sqrt(share), 1)
 
 
 def _rounded(value: float | None) -> float:

@@ -62,12 +62,15 @@ def grown(previous: Scales | None, points: Iterable[HeatPoint]) -> Scales:
     return Scales(
         heat=_end(old.heat, previous is not None, (p.heat for p in points)),
         p95_seconds=_end(old.p95_seconds, previous is not None, p95),
-        p95_floor_seconds=min(old.p95_floor_seconds, step_below(max(min(p95), 1e-6)))
-        if p95
-        else old.p95_floor_seconds,
+        p95_floor_seconds=_floor(previous, p95) if p95 else old.p95_floor_seconds,
         load_ratio=_end(old.load_ratio, True, (p.load_ratio for p in points)),
         requests=_end(old.requests, previous is not None, (p.requests for p in points)),
     )
+
+
+def _floor(previous: Scales | None, p95: list[float]) -> float:
+    needed = step_below(max(min(p95), 1e-6))
+    return needed if previous is None else min(previous.p95_floor_seconds, needed)
 
 
 def _end(old: float, keeps_old: bool, values: Iterable[float | None]) -> float:

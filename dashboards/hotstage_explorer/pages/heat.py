@@ -83,6 +83,7 @@ def _panels(
         "heat-announcement": ["; ".join(notice.title for notice in found)],
         "heat-status": [*status.status(picture, state, now)],
         "heat-empty": [scene_notes.empty(picture, selection)],
+        "heat-basis": [scene_notes.basis(picture)],
         "heat-legend": [*scene_notes.legend(selection)],
         "heat-caption": [*scene_notes.caption(selection)],
         "heat-windows": [windows.windows(picture.windows, picture.tick_wall_ns)],
@@ -112,7 +113,7 @@ def _register_tick(app: Dash, feed: Feed) -> None:
         Output("heat-shown", "data"),
         Output("heat-kept", "data"),
         Input("heat-beat", "n_intervals"),
-        Input("heat-p95-axis", "value"),
+        Input("heat-p95-axis", "data"),
         Input("heat-refit", "n_clicks"),
         Input("heat-view-of-points", "data"),
         State("heat-kept", "data"),
@@ -141,16 +142,15 @@ def _register_drawing(app: Dash, feed: Feed) -> None:
 
     app.callback(
         Output("heat-figure", "children"),
-        Input("heat-view", "value"),
-        State("heat-p95-axis", "value"),
+        Input("heat-view", "data"),
+        State("heat-p95-axis", "data"),
         State("heat-kept", "data"),
         prevent_initial_call=True,
     )(draw)
     app.clientside_callback(
         ClientsideFunction("hotstage", "fall_back"),
-        Output("heat-view", "value"),
+        Output("heat-view", "data"),
         Input("heat-page", "id"),
-        State("heat-view", "value"),
     )
 
 

@@ -26,10 +26,15 @@ def page(shown: dict[str, Any], kept: dict[str, Any], title: str, path: str) -> 
             dcc.Store(id="heat-sort"),
             dcc.Store(id="heat-applied"),
             _header(title, path),
-            html.Dl(id="heat-status", className="status"),
-            html.Div(id="heat-announcement", className="sr-only", role="status"),
-            html.Div(id="heat-notices", className="notices"),
-            _server_lost(),
+            html.Section(
+                [
+                    html.Dl(id="heat-status", className="status"),
+                    html.Div(id="heat-announcement", className="sr-only", role="status"),
+                    html.Div(id="heat-notices", className="notices"),
+                    _server_lost(),
+                ],
+                **{"aria-label": "Host, probes and freshness"},
+            ),
             html.Main(
                 [
                     _scene_panel(shown["drawing"]),
@@ -107,7 +112,7 @@ def _scene_panel(drawing: dict[str, Any]) -> html.Section:
                     html.Div(
                         [
                             html.H1("Endpoint heat, latency and load"),
-                            html.P("One marker per endpoint on one instance", className="soft"),
+                            html.P(id="heat-basis", className="soft"),
                         ]
                     ),
                     html.Div(
@@ -217,16 +222,20 @@ def _points_panel() -> html.Section:
 
 
 def _choice(identity: str, label: str, options: tuple[tuple[str, str], ...]) -> html.Div:
-    buttons = dcc.RadioItems(
-        id=identity,
-        options=[{"label": name, "value": value} for name, value in options],
-        value=options[0][1],
-        className="choice",
-        inline=True,
-    )
+    """Buttons of which one is pressed; assets/explorer.js presses it and puts its value into the store."""
+    buttons = [
+        html.Button(
+            name,
+            id=f"{identity}-{value}",
+            **{"data-choose": identity, "data-value": value, "aria-pressed": str(n == 0).lower()},
+        )
+        for n, (name, value) in enumerate(options)
+    ]
     return html.Div(
-        [html.Span(label, className="soft", id=f"{identity}-label"), buttons],
+        [
+            dcc.Store(id=identity, data=options[0][1]),
+            html.Span(label, className="soft", id=f"{identity}-label"),
+            html.Div(buttons, className="choice", role="group", **{"aria-labelledby": f"{identity}-label"}),
+        ],
         className="choice-box",
-        role="group",
-        **{"aria-labelledby": f"{identity}-label"},
     )

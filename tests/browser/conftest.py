@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real explorer process between a fake agent and a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Playwright, sync_playwright
+
+# Tests are imported by file (import-mode importlib), so these helpers need a place on the path.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fake_agent import FakeAgent, Script
+from view import View
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def playwright() -> Iterator[Playwright]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip("chromium is not installed: `make setup` installs it")
+    with sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def browser_without_webgl(playwright: Playwright) -> Iterator[Browser]:
+    started = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, "--disable-3d-apis"])
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def agent() -> Iterator[FakeAgent]:
+    with FakeAgent(Script()) as served:
+        yield served
+
+
+@pytest.fixture
+def explorer(agent: FakeAgent) -> Iterator[str]:
+    """The address of an explorer that reads `agent`."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "hotstage_explorer", "--listen", "127.0.0.1:0", "--agent", agent.address],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        said = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/", said)
+        assert found, f"the explorer said {said!r} instead of its address"
+        yield found.group()
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+@pytest.fixture
+def view(browser: Browser, explorer: str) -> Iterator[View]:
+    yield from _viewed(browser, explorer)
+
+
+@pytest.fixture
+def look(browser: Browser, explorer: str) -> Iterator[Callable[..., View]]:
+    """A view with context options of the test's own: size, motion."""
+    contexts = []
+
+    def opened(**options: Any) -> View:
+        context = browser.new_context(**options)
+        contexts.append(context)
+        seen = View(context.new_page(), explorer)
+        seen.listen()
+        return seen
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def flat_view(browser_without_webgl: Browser, explorer: str) -> Iterator[View]:
+    yield from _viewed(browser_without_webgl, explorer)
+
+
+def _viewed(browser: Browser, address: str) -> Iterator[View]:
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    seen = View(context.new_page(), address)
+    seen.listen()
+    yield seen
+    context.close()
