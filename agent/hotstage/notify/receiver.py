@@ -68,7 +68,8 @@ class Receiver:
         self._lock = threading.Lock()
         self._clock = SystemClock()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), _Handler)
-        self._server.daemon_threads = True
+        # `stop` waits for the connections that are being served.
+        self._server.daemon_threads = False
         cast("Any", self._server).receiver = self
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
@@ -121,7 +122,7 @@ class Receiver:
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "hotstage-receiver"
-    timeout = 10
+    timeout = 5
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")

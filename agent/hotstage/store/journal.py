@@ -122,6 +122,7 @@ class Journal:
                 if self._stopping.wait(RETRY_SECONDS):
                     return
                 self._has_work.set()
+                self._urgent.set()
             if self._stopping.is_set() and not self.state().pending:
                 return
 
