@@ -23,6 +23,7 @@ check: setup ## what needs no root: format, lint, types, import contracts, gener
 	$(BIN)/ruff check agent dashboards tests deploy
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m hotstage.probes.catalogue.generate --check
 	$(PYTEST) tests/unit tests/contracts -q
 
 unit kernel integration browser: setup

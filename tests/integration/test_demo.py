@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole line, for real: a fault in the simulated server is counted, seen, named, decided and delivered.
+
+Each run is one `hotstage demo` as a user would type it. No detector was tuned on these seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+SCHEMA = json.loads(
+    (Path(__file__).resolve().parents[1] / "contracts/schemas/demo.json").read_text(encoding="utf-8")
+)
+Report = dict[str, Any]
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def demo(*arguments: str, seconds: int, seed: int) -> Report:
+    command = [
+        sys.executable,
+        "-m",
+        "hotstage",
+        "demo",
+        "--json",
+        "--seconds",
+        str(seconds),
+        "--seed",
+        str(seed),
+    ]
+    with tempfile.TemporaryDirectory(prefix="hs-") as own:
+        done = subprocess.run(
+            [*command, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+            env={**os.environ, "TMPDIR": own},
+        )
+        assert done.returncode == 0, done.stderr
+        assert list(Path(own).iterdir()) == []
+        assert processes_in(own) == []
+    report = json.loads(done.stdout)
+    jsonschema.validate(report, SCHEMA)
+    return report
+
+
+def processes_in(directory: str) -> list[str]:
+    """Processes that name the demo's directory: those that outlived it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if directory in command:
+            found.append(command)
+    return found
+
+
+def assert_counts_are_exact(report: Report) -> None:
+    calls = report["calls"]
+    assert calls["lost"] == 0
+    assert calls["counted"] == calls["made"] > 0
+    assert all(each["counted"] == each["made"] for each in calls["by_call"].values()), calls["by_call"]
+
+
+def assert_stages_agree_with_the_truth(report: Report) -> None:
+    assert report["stages"]
+    for row in report["stages"]:
+        assert row["requests"] == row["truth"]["requests"], row
+        for quantile in ("p50_seconds", "p95_seconds"):
+            if row["truth"][quantile] is not None:
+                assert row[quantile] == pytest.approx(row["truth"][quantile], rel=0.05), row
+
+
+def assert_webhooks_arrived(report: Report) -> None:
+    hooks = report["webhooks"]
+    assert hooks["enqueued"] == hooks["delivered"] == hooks["verified"] > 0
+    assert hooks["dead"] == 0
+
+
+def the_fault(report: Report) -> Report:
+    (fault,) = report["faults"]
+    assert (fault["detected"], fault["kind_named"], fault["entity_named"]) == (True, True, True), fault
+    assert fault["window_closed"] is True, fault
+    return fault
+
+
+def test_a_stalled_encoder_is_caught_named_and_delivered():
+    report = demo("--fault", "encoder-stall@15-27", seconds=38, seed=4711)
+    assert the_fault(report)["delay_seconds"] <= 5.0
+    assert_counts_are_exact(report)
+    assert_stages_agree_with_the_truth(report)
+    assert_webhooks_arrived(report)
+    assert report["unattributed_ratio"] is not None
+    moved = [breaker for breaker in report["breakers"] if breaker["transitions"]]
+    assert [breaker["name"] for breaker in moved] == ["stage:vision_encode:image"]
+    assert moved[0]["enforced"] is False
+    assert report["agent"]["rss_bytes"] <= 100 << 20
+
+
+def test_a_hung_server_is_caught_although_its_health_is_green():
+    report = demo("--fault", "hang@14-27", seconds=36, seed=4712)
+    fault = the_fault(report)
+    assert fault["delay_seconds"] <= 10.0
+    assert_counts_are_exact(report)
+    (window,) = [each for each in report["windows"] if each["kind"] == "alive_but_hung"]
+    assert window["entity"]["instance"] == "i-0"
+    assert any(breaker["name"] == "instance:i-0" and breaker["transitions"] for breaker in report["breakers"])
+
+
+def test_an_xid_is_caught_within_a_second_through_bcc_and_the_counts_are_the_same():
+    report = demo("--fault", "xid@8", "--loader", "bcc", seconds=20, seed=4713)
+    assert (report["loader"], report["rung"]) == ("bcc", "M")
+    assert the_fault(report)["delay_seconds"] <= 1.0
+    assert_counts_are_exact(report)
+    assert_stages_agree_with_the_truth(report)
+
+
+@pytest.mark.parametrize(("negative", "seed"), [("load-ramp@10-32", 4714), ("idle@12-24", 4715)])
+def test_a_hard_negative_opens_no_window(negative: str, seed: int):
+    report = demo("--fault", negative, seconds=34, seed=seed)
+    assert report["windows"] == []
+    assert report["faults"] == []
+    assert report["hard_negatives"] == [negative.split("@", maxsplit=1)[0]]
+    assert_counts_are_exact(report)
+
+
+def test_a_fault_nobody_tuned_for_is_caught(tmp_path: Path):
+    faults = tmp_path / "faults.toml"
+    faults.write_text(
+        "[[fault]]\nname = 'slow-align'\nstage = 'cross_modal_align'\nmodality = 'video'\n"
+        "factor = 6.0\nshape = 'step'\nstart = 15\nend = 28\n"
+    )
+    report = demo("--faults", str(faults), seconds=38, seed=4716)
+    fault = the_fault(report)
+    assert fault["delay_seconds"] <= 9.0  # the time of eight affected requests at 1.2 videos/s, and a bit
+    assert fault["entity"] == {"stage": "cross_modal_align", "modality": "video"}
