@@ -79,6 +79,9 @@ class Fault:
     shape: str = "step"
     instance: int | None = None
 
+    def touches(self, modality: Modality, instance: int) -> bool:
+        return self.modality in (None, modality) and self.instance in (None, instance)
+
     def at(self, seconds: float) -> float:
         if not self.start <= seconds < self.end:
             return 1.0
@@ -184,9 +187,8 @@ def _request(traffic, source, modality, seconds, *, text=None, instance=None):
             work *= 4.0
         work *= max(traffic.load(now), 1.0) ** traffic.contention
         for fault in traffic.faults:
-            if fault.factor and fault.stage is stage and fault.modality in (None, modality):
-                if fault.instance in (None, instance):
-                    work *= fault.at(now)
+            if fault.factor and fault.stage is stage and fault.touches(modality, instance):
+                work *= fault.at(now)
         ended = _stretch(traffic, instance, now, now + work)
         request.spans.append(_Span(0, stage, now, ended))
         now = ended + 0.0005
@@ -230,7 +232,8 @@ class Streams:
         rows = np.zeros(len(flat), SPAN_DTYPE)
         for place, (request, span) in enumerate(flat):
             rows[place] = (
-                request.number, 1, START + round(span.began * 1e9), round((span.ended - span.began) * 1e9),
+                request.number, 1, START + round(span.began * 1e9),
+                round((span.ended - span.began) * 1e9),
                 100 + request.instance, tokens_of(request, span.stage), 1, span.stage, request.modality, False,
                 names.endpoints.intern(ENDPOINTS[request.modality]),
                 names.instances.intern(f"i-{request.instance}"), names.models.intern("vlm"),
@@ -286,9 +289,8 @@ class Streams:
         processes = np.zeros(self.traffic.instances, PROCESS_DTYPE)
         seconds = (now - START) / 1e9
         for instance in range(self.traffic.instances):
-            on_device = ~np.isin(open_spans["stage"], list(HOST_STAGES)) & (
-                open_spans["pid"] == 100 + instance
-            )
+            own = open_spans["stage"][open_spans["pid"] == 100 + instance]
+            on_device = np.isin(own, list(HOST_STAGES), invert=True)
             stands = self._stands_still(instance, seconds)
             delta = 0 if stands else int(np.count_nonzero(on_device)) * 7
             launches[instance] += np.uint64(delta)

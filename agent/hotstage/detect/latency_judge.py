@@ -32,10 +32,10 @@ _SUM_LIMIT = 3.9
 _PER_EXCEEDING, _EXCEEDING_FREE = 40.0, 0.01
 """Where usual samples are slow now and then, more is asked: 1.6 for 5 % of them."""
 
-_PULSE_MAX = 1.5
-"""What one pulse may add to the sum: things that end together after a pause are nearly one sample."""
+_AT_ONCE = 1.5
+_AT_ONCE_NS = 300_000_000
+"""What may be added to the sum in this time: things that end together after a pause are nearly one sample."""
 
-_PULSE_SLOW_MAX = 2
 _KEPT = 16
 
 
@@ -64,8 +64,9 @@ class Judge:
         self._recent: deque[tuple[int, bool]] = deque(maxlen=2 * _KEPT)
         self._over_since_ns: int | None = None
         self._fine_in_a_row = 0
-        self._added = 0.0
-        self._slow_in_pulse = 0
+        self._allowance = _AT_ONCE
+        self._allowed_ns = 0
+        self._has_news = False
         self._sampled_ns = 0
         self.since_ns = 0
         self.is_firing = False
@@ -103,13 +104,15 @@ class Judge:
         level = self.level(usual, slack)
         tail = _PER_EXCEEDING * max(usual.exceed_ratio - _EXCEEDING_FREE, 0.0)
         self._sum.limit = max(_SUM_LIMIT + tail, 20 * usual.scatter**2)
+        refill = _AT_ONCE * (sample.at_ns - self._allowed_ns) / _AT_ONCE_NS
+        self._allowance, self._allowed_ns = min(self._allowance + refill, _AT_ONCE), sample.at_ns
+        self._has_news = True
         step = Cusum.step(sample.excess, drift)
         is_slow = sample.excess > level
         if sample.paid is None:
-            self._add(step)
-            self._slow_in_pulse += is_slow
-            if not is_slow or self._slow_in_pulse <= _PULSE_SLOW_MAX:
+            if not is_slow or self._allowance > 0:
                 self._exceeded.add(is_slow)
+            self._add(step)
             self._recent.append((sample.at_ns, is_slow))
         else:
             self._add(max(step - sample.paid, 0.0))
@@ -121,13 +124,15 @@ class Judge:
         return step
 
     def _add(self, step: float) -> None:
-        allowed = min(step, _PULSE_MAX - self._added)
-        self._added += max(allowed, 0.0)
-        self._sum.add(allowed if step > 0 else step)
+        allowed = min(step, self._allowance)
+        self._allowance -= max(allowed, 0.0)
+        self._sum.add(allowed)
 
     def conclude(self, now_ns: int, usual: Usual, *, has_open: bool, others_fine: bool = False) -> None:
         """Set `is_firing` for this pulse. `others_fine`: the stage as a whole is fine by its last samples."""
-        self._added, self._slow_in_pulse = 0.0, 0
+        if not self._has_news and not self.is_firing and self._over_since_ns is None:
+            return
+        self._has_news = False
         is_over = self._sum.is_over or self._exceeded.is_over(usual.exceed_ratio)
         if self.is_firing:
             needed = 1 if others_fine else CLEAR_SAMPLES

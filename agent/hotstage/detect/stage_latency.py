@@ -117,8 +117,7 @@ class StageLatency:
                 self._pay(
                     stream, pulse, float(excesses[row]), float(seconds[row]), instance, paid, ended=True
                 )
-            suspicious = known and excesses[row] > stream.whole.suspicious
-            if not suspicious and not stream.is_firing:
+            if not stream.is_firing:
                 stream.baseline.learn(pulse.at_ns, float(logs[row]), float(tokens[row]), instance)
 
     def _judge_open(self, stream: _Stream, pulse: Pulse, spans: Rows) -> None:

@@ -111,7 +111,8 @@ def parse(text: str) -> Expression:
     try:
         tree = ast.parse(flat, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        position = (getattr(error, "offset", None) or 1) - 1
+        offset = getattr(error, "offset", None)  # from 1; 0 = at the end of the text
+        position = offset - 1 if offset else len(flat)
         raise ExpressionError(getattr(error, "msg", None) or "not an expression", lead + position) from None
     compiler = _Compiler(flat, lead)
     test = compiler.test(tree.body, 0)

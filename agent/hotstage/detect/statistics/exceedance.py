@@ -45,6 +45,8 @@ class Exceedances:
 
     def is_over(self, usual_ratio: float) -> bool:
         """Whether any look-back holds too many; `usual_ratio` is rounded up to whole percent, at least 2."""
+        if self._bits == 0:
+            return False
         limits = needed(min(max(math.ceil(usual_ratio * 100), 2), 50))
         return any(
             (self._bits & ((1 << span) - 1)).bit_count() >= limit

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+from support.bench import windows_of
+from support.streams import START, Fault, Modality, Stage, Streams, Traffic
+
+from hotstage.config.settings import DetectConfig
+from hotstage.detect.base import Detectors
+from hotstage.detect.finding import Severity
+
+ENCODER = Fault(Stage.vision_encode, Modality.image, 10, 20, 35)
+
+
+def findings_at(traffic, seconds):
+    """What fires at each of these moments."""
+    detectors, seen = Detectors(DetectConfig()), {}
+    for pulse in Streams(traffic):
+        found = detectors.observe_pulse(pulse)
+        at = round((pulse.at_ns - START) / 1e9, 1)
+        if at in seconds:
+            seen[at] = found
+    return [seen[at] for at in seconds]
+
+
+def test_a_slow_stage_is_named_with_its_modality_and_numbers():
+    before, during, after = findings_at(Traffic(3, 45, (ENCODER,)), (19.9, 27.0, 44.5))
+    assert before == [] and after == []
+    (finding,) = during
+    assert (finding.kind, finding.entity.stage, finding.entity.modality) == (
+        "stage_latency",
+        "vision_encode",
+        "image",
+    )
+    assert finding.entity.instance is None
+    columns = {item.column: item for item in finding.evidence}
+    assert 7 < columns["stage_duration_ratio"].value < 14
+    assert columns["stage_duration_ratio"].limit == 2.5
+    assert finding.severity is Severity.critical
+    assert "times its usual time" in finding.summary
+
+
+def test_a_stage_that_never_ends_is_seen_by_its_age():
+    stuck = Fault(Stage.vision_encode, Modality.image, 1e6, 20, 35)
+    (during,) = findings_at(Traffic(3, 27, (stuck,)), (26.5,))
+    (finding,) = during
+    assert "oldest_age_seconds" in {item.column for item in finding.evidence}
+    assert finding.entity.stage == "vision_encode"
+
+
+def test_one_slow_instance_is_named():
+    fault = Fault(Stage.vision_encode, Modality.image, 6, 20, 35, instance=1)
+    (window,) = windows_of(Traffic(2, 45, (fault,)))
+    assert (window.stage, window.instance) == ("vision_encode", "i-1")
+
+
+def test_a_hang_is_not_taken_for_slow_stages():
+    (window,) = windows_of(Traffic(4, 50, (Fault(factor=0, start=20, end=35, instance=0),)))
+    assert (window.kind, window.instance) == ("alive_but_hung", "i-0")
+    assert 25 <= window.opened <= 26
+    assert 38 <= window.closed <= 40
+
+
+def test_waiting_is_nobodys_fault():
+    assert windows_of(Traffic(5, 45, (Fault(Stage.queue, None, 20, 20, 40),))) == []
+
+
+def test_a_ramp_is_not_learned_away():
+    slow_ramp = Fault(Stage.vision_encode, Modality.image, 6, 30, 150, "ramp")
+    (window,) = windows_of(Traffic(6, 170, (slow_ramp,)))
+    assert window.opened < 30 + 0.6 * 120 * (2.5 / 5), "before it is three and a half times as slow"
+    assert 150 <= window.closed <= 160
+
+
+def test_large_inputs_are_no_anomaly():
+    assert windows_of(Traffic(7, 90, long_prefills=(30, 45, 60))) == []
