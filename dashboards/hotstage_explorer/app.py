@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import time
 from types import FrameType
 from typing import Any
 
+import waitress
 from dash import Dash
 from flask import jsonify
-from waitress.server import create_server
 
 from hotstage_explorer.components.notices import freshness
 from hotstage_explorer.feed import Feed
@@ -32,19 +33,23 @@ _INDEX = """<!DOCTYPE html>
 
 
 def create_app(source: Source, *, listen_host: str = "127.0.0.1") -> Dash:
-    """A ready application that reads `source`; it answers to `listen_host` besides this machine's names."""
+    """A ready application that reads `source`; it answers to `listen_host` besides this machine's names.
+
+    Its reader is `app.server.extensions["feed"]`, to be closed by whoever serves the application.
+    """
     feed = Feed(source)
     app = Dash(
         "hotstage_explorer",
         assets_folder="assets",
         index_string=_INDEX,
-        title="hotstage · Heat",
+        title="Heat · hotstage",
         update_title=None,
         serve_locally=True,
         enable_mcp=False,
         add_log_handler=False,
         meta_tags=[{"name": "color-scheme", "content": "dark"}],
     )
+    app.server.extensions["feed"] = feed
     app.layout = lambda: heat.layout(feed)
     heat.register(app, feed)
 
@@ -59,7 +64,7 @@ def create_app(source: Source, *, listen_host: str = "127.0.0.1") -> Dash:
         return jsonify({"status": "ok", "agent": agent})
 
     app.server.add_url_rule("/healthz", view_func=healthz)
-    guard(app.server, content_policy(f"{h}" for h in app.csp_hashes()), own_names(listen_host))
+    guard(app.server, content_policy(app.csp_hashes()), own_names(listen_host))
     return app
 
 
@@ -70,16 +75,9 @@ def serve(listen_host: str, port: int, agent_url: str) -> int:
     except AddressError as error:
         print(f"hotstage explore: {error}", file=sys.stderr)
         return 2
-    app = create_app(source, listen_host=listen_host)
     try:
-        server = create_server(
-            app.server,
-            host=listen_host,
-            port=port,
-            threads=8,
-            ident="hotstage-explorer",
-            max_request_body_size=1 << 20,
-        )
+        family = socket.AF_INET6 if ":" in listen_host else socket.AF_INET
+        listener = socket.create_server((listen_host, port), family=family)
     except OSError as error:
         print(
             f"hotstage explore: cannot listen on {listen_host}:{port}: {error.strerror or error}",
@@ -88,14 +86,19 @@ def serve(listen_host: str, port: int, agent_url: str) -> int:
         print("Free the port, or choose another one with --listen HOST:PORT.", file=sys.stderr)
         return 4
     signal.signal(signal.SIGTERM, _stop)
+    app = create_app(source, listen_host=listen_host)
+    server = waitress.create_server(
+        app.server, sockets=[listener], threads=8, ident="hotstage-explorer", max_request_body_size=1 << 20
+    )
     shown = f"[{listen_host}]" if ":" in listen_host else listen_host
-    print(f"explorer http://{shown}:{server.effective_port}/ reads {source.address}", flush=True)
+    print(f"explorer http://{shown}:{listener.getsockname()[1]}/ reads {source.address}", flush=True)
     try:
         server.run()
     except (KeyboardInterrupt, SystemExit):
         pass
     finally:
         server.close()
+        app.server.extensions["feed"].close()
     return 0
 
 

@@ -49,15 +49,16 @@ class _Part:
 
     name: str
     path: str
+    query: str
     parse: Callable[[dict[str, Any]], Any]
 
 
 _PARTS = (
-    _Part("heat", "/v1/heat", parse.points),
-    _Part("stages", "/v1/stages", parse.stages),
-    _Part("windows", "/v1/windows?state=all&limit=50", parse.windows),
-    _Part("breakers", "/v1/breakers", parse.breakers),
-    _Part("coverage", "/v1/coverage", parse.coverage),
+    _Part("heat", "/v1/heat", "", parse.points),
+    _Part("stages", "/v1/stages", "", parse.stages),
+    _Part("windows", "/v1/windows", "?state=all&limit=50", parse.windows),
+    _Part("breakers", "/v1/breakers", "", parse.breakers),
+    _Part("coverage", "/v1/coverage", "", parse.coverage),
 )
 
 
@@ -103,7 +104,7 @@ class AgentSource:
         for part in _PARTS:
             old: Section[Any] = getattr(previous, part.name)
             try:
-                content = self._get(part.path, give_up)
+                content = self._get(part, give_up)
                 sections[part.name] = Section(part.parse(content), now)
                 bodies.append(content)
             except UnreachableError as error:
@@ -157,7 +158,8 @@ class AgentSource:
             coverage=sections["coverage"],
         )
 
-    def _get(self, path: str, give_up: float) -> dict[str, Any]:
+    def _get(self, part: _Part, give_up: float) -> dict[str, Any]:
+        path = part.path
         wait = min(self._timeout_seconds, give_up - self._monotonic())
         if wait <= 0:
             raise UnreachableError(f"{path} was not asked for: the answers before it took too long")
@@ -172,7 +174,7 @@ class AgentSource:
         try:
             answer = self._pool.request(
                 "GET",
-                self.address + path,
+                self.address + path + part.query,
                 headers=headers,
                 timeout=wait,
                 redirect=False,

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The explorer's only HTTP, against the other end of a wire: well-behaved, slow, hostile, gone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hotstage_explorer.picture import Picture
+from hotstage_explorer.sources import MAX_BODY_BYTES, AgentSource
+
+Answer = Callable[[socket.socket, str], None]
+
+
+def body(**parts: object) -> bytes:
+    return json.dumps(
+        {"at_ns": 1_700_000_000_000_000_000, "host": "gpu-1", "stale": False, "tick": 7, **parts}
+    ).encode()
+
+
+def send(raw: bytes, status: str = "200 OK", *headers: str) -> Answer:
+    def answer(connection: socket.socket, _path: str) -> None:
+        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(raw)}", *headers, "", ""]
+        connection.sendall("\r\n".join(lines).encode() + raw)
+
+    return answer
+
+
+class Wire:
+    """A raw server: `answers[path]` or `default` decides what goes over the connection."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.default: Answer = send(body())
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[str] = []
+        self.headers: list[str] = []
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            pending = b""
+            while True:
+                while b"\r\n\r\n" not in pending:
+                    more = connection.recv(65536)
+                    if not more:
+                        return
+                    pending += more
+                head, pending = pending.split(b"\r\n\r\n", 1)
+                path = head.split()[1].decode().split("?")[0]
+                self.asked.append(path)
+                self.headers.append(head.decode().lower())
+                self.answers.get(path, self.default)(connection, path)
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    made = Wire()
+    yield made
+    made.listener.close()
+
+
+def read(wire: Wire, previous: Picture | None = None, timeout_seconds: float = 0.4) -> Picture:
+    return AgentSource(wire.address, timeout_seconds=timeout_seconds).read(previous or Picture(wire.address))
+
+
+def test_one_read_asks_for_each_part_once_over_one_connection(wire: Wire) -> None:
+    picture = read(wire)
+    assert picture.link == "live"
+    assert picture.host == "gpu-1"
+    assert picture.tick == 7
+    assert wire.asked == ["/v1/heat", "/v1/stages", "/v1/windows", "/v1/breakers", "/v1/coverage"]
+    assert wire.connections == 1
+
+
+def test_an_unchanged_part_is_not_sent_again(wire: Wire) -> None:
+    breakers = body(breakers=[{"name": "host", "state": "open"}])
+    wire.answers["/v1/breakers"] = send(breakers, "200 OK", 'ETag: "a"')
+    source = AgentSource(wire.address)
+    first = source.read(Picture(wire.address))
+    wire.answers["/v1/breakers"] = send(b"", "304 Not Modified", 'ETag: "a"')
+    second = source.read(first)
+    assert 'if-none-match: "a"' in wire.headers[-2]
+    assert [b.name for b in second.breakers.value] == ["host"]
+    assert second.breakers.problem is None
+
+
+def test_nobody_there_is_unreachable_at_once(wire: Wire) -> None:
+    wire.listener.shutdown(socket.SHUT_RDWR)
+    wire.listener.close()
+    picture = read(wire)
+    assert picture.link == "unreachable"
+    assert picture.problem
+    assert "connection refused" in picture.problem.message
+    assert "hotstage agent" in picture.problem.remedy
+
+
+def test_an_agent_that_never_answers_costs_one_timeout(wire: Wire) -> None:
+    wire.default = lambda _connection, _path: time.sleep(5)
+    began = time.monotonic()
+    picture = read(wire)
+    assert time.monotonic() - began < 1.5
+    assert picture.problem
+    assert "no answer within 0.4 s" in picture.problem.message
+
+
+def test_a_body_that_drips_is_cut_off(wire: Wire) -> None:
+    def drip(connection: socket.socket, _path: str) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        for _ in range(50):
+            connection.sendall(b"{")
+            time.sleep(0.1)
+
+    wire.answers["/v1/stages"] = drip
+    began = time.monotonic()
+    picture = read(wire)
+    assert time.monotonic() - began < 2.5
+    assert picture.link == "live"
+    assert picture.stages.problem == "/v1/stages did not finish its answer in time"
+
+
+def test_a_body_without_end_is_cut_off(wire: Wire) -> None:
+    def flood(connection: socket.socket, _path: str) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            connection.sendall(b" " * (1 << 20))
+
+    wire.answers["/v1/heat"] = flood
+    picture = read(wire, timeout_seconds=3.0)
+    assert picture.heat.problem == f"/v1/heat sent more than {MAX_BODY_BYTES >> 20} MiB"
+    assert picture.link == "live"
+
+
+def test_a_redirect_is_not_followed(wire: Wire) -> None:
+    wire.answers["/v1/coverage"] = send(b"", "302 Found", f"Location: {wire.address}/secret")
+    picture = read(wire)
+    assert picture.coverage.problem == "/v1/coverage answered HTTP 302"
+    assert "/secret" not in wire.asked
+
+
+def test_a_compressed_body_is_not_unpacked(wire: Wire) -> None:
+    wire.answers["/v1/heat"] = send(b"\x1f\x8b\x08\x00bomb", "200 OK", "Content-Encoding: gzip")
+    assert read(wire).heat.problem == "/v1/heat answered with no JSON"
+    assert "accept-encoding: identity" in wire.headers[0]
+
+
+def test_the_agents_own_error_sentence_is_passed_on(wire: Wire) -> None:
+    error = b'{"error": {"code": "store", "message": "the store refused a read", "remedy": ""}}'
+    wire.answers["/v1/windows"] = send(error, "500 Internal Server Error")
+    assert read(wire).windows.problem == "/v1/windows answered HTTP 500: the store refused a read"
+
+
+def test_a_part_that_fails_keeps_its_last_good_value(wire: Wire) -> None:
+    wire.answers["/v1/heat"] = send(body(points=[{"endpoint": "/a", "instance": "i-0", "heat": 1}]))
+    first = read(wire)
+    wire.answers["/v1/heat"] = send(b"{", "200 OK")
+    second = read(wire, first)
+    assert [p.endpoint for p in second.heat.value] == ["/a"]
+    assert second.heat.problem
+    assert second.version == first.version + 1
+
+
+def test_another_program_on_the_port_is_told_from_an_agent(wire: Wire) -> None:
+    wire.default = send(b"<html>hello</html>")
+    picture = read(wire)
+    assert picture.link == "unreachable"
+    assert picture.problem
+    assert "not like a hotstage agent" in picture.problem.message
+
+
+def test_no_http_at_all_is_survived(wire: Wire) -> None:
+    wire.default = lambda connection, _path: (
+        connection.sendall(b"\x16\x03\x01 not http\r\n\r\n") or connection.close()
+    )
+    assert read(wire).link == "unreachable"
+
+
+def test_age_follows_the_tick_and_not_the_answers(wire: Wire) -> None:
+    now = [100.0]
+    source = AgentSource(wire.address, monotonic=lambda: now[0], wall_ns=lambda: 1_700_000_000_400_000_000)
+    first = source.read(Picture(wire.address))
+    assert first.age_seconds(100.0) == pytest.approx(0.4)
+    now[0] = 109.0
+    wire.default = send(body(at_ns=1_700_000_009_000_000_000))
+    assert source.read(first).age_seconds(109.0) == pytest.approx(9.4), "the same tick is the same age"
+    wire.default = send(body(tick=8, at_ns=1_700_000_000_300_000_000))
+    assert source.read(first).age_seconds(109.0) == pytest.approx(0.1)
+
+
+def test_an_agent_that_calls_itself_stale_is_believed(wire: Wire) -> None:
+    wire.answers["/v1/stages"] = send(body(stale=True))
+    assert read(wire).says_stale

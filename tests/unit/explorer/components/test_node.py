@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import hotstage_explorer
+from hotstage_explorer.components.node import node
+
+
+def test_a_tree_becomes_plain_lists() -> None:
+    tree = node("p", "a ", node("code", "b", title="t"), None, cls="soft", aria_hidden="true", data_sort=None)
+    assert tree.to_json() == [
+        "p",
+        {"aria-hidden": "true", "class": "soft"},
+        "a ",
+        ["code", {"title": "t"}, "b"],
+    ]
+    assert tree.text() == "a b"
+
+
+def test_every_tag_that_a_panel_uses_is_one_that_the_browser_grows() -> None:
+    home = Path(hotstage_explorer.__file__).parent
+    used = set()
+    for source in (home / "components").glob("*.py"):
+        used |= set(re.findall(r'\bnode\(\s*"([a-z0-9]+)"', source.read_text()))
+    script = (home / "assets" / "explorer.js").read_text()
+    listed = re.search(r"const TAGS = new Set\(\((.*?)\)\.split", script, re.S)
+    assert listed
+    allowed = set(" ".join(re.findall(r'"([^"]*)"', listed.group(1))).split())
+    assert used
+    assert used <= allowed
+    assert not allowed & {"script", "iframe", "img", "a", "form", "object", "style"}

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from flask.testing import FlaskClient
+
+from hotstage_explorer.app import create_app
+from hotstage_explorer.picture import Picture
+from hotstage_explorer.security import is_allowed, own_names
+
+
+class QuietSource:
+    address = "http://127.0.0.1:1"
+
+    def read(self, previous: Picture) -> Picture:
+        return Picture(self.address, version=previous.version + 1, link="live")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[FlaskClient]:
+    app = create_app(QuietSource())
+    with app.server.test_client() as made:
+        yield made
+    app.server.extensions["feed"].close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "localhost:9179", "127.0.0.1:9179", "[::1]:9179", "10.0.0.7", "gpu-1.lan", "LOCALHOST"],
+)
+def test_own_names_and_addresses_are_answered(host: str) -> None:
+    assert is_allowed(host, own_names("gpu-1.lan"))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "",
+        "a@localhost",
+        "[::1",
+        "evil:99999",
+    ],
+)
+def test_a_name_that_a_stranger_chose_is_not(host: str) -> None:
+    assert not is_allowed(host, own_names("127.0.0.1"))
+
+
+@pytest.mark.parametrize("path", ["/", "/_dash-layout", "/healthz", "/assets/explorer.js", "/nothing"])
+def test_a_rebound_name_gets_nothing_from_any_path(client: FlaskClient, path: str) -> None:
+    assert client.get(path, headers={"Host": "evil.example"}).status_code == 421
+
+
+def test_another_sites_page_may_not_run_callbacks(client: FlaskClient) -> None:
+    answer = client.post("/_dash-update-component", json={}, headers={"Origin": "http://evil.example"})
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/_dash-layout", "/healthz", "/assets/explorer.css"])
+def test_every_answer_is_signed(client: FlaskClient, path: str) -> None:
+    with client.get(path) as answer:
+        headers = answer.headers
+    policy = headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "frame-ancestors 'none'" in policy
+    assert "default-src 'none'" in policy
+    scripts = next(part for part in policy.split("; ") if part.startswith("script-src"))
+    assert "unsafe" not in scripts
+    assert "'self'" in scripts
+
+
+def test_the_page_is_in_a_language_and_names_no_other_host(client: FlaskClient) -> None:
+    page = client.get("/").text
+    assert '<html lang="en">' in page
+    sources = [part.split('"')[0] for part in page.split('src="')[1:]] + [
+        part.split('"')[0] for part in page.split('href="')[1:]
+    ]
+    assert sources
+    assert all(source.startswith("/") for source in sources)
+
+
+def test_the_script_of_the_first_view_is_fetched_early_from_where_dash_takes_it(client: FlaskClient) -> None:
+    page = client.get("/").text
+    link = page.split('rel="preload" as="script" href="')[1].split('"')[0]
+    with client.get(link) as answer:
+        assert answer.status_code == 200
+
+
+def test_health_is_ours_and_not_the_agents(client: FlaskClient) -> None:
+    answer = client.get("/healthz")
+    assert answer.status_code == 200
+    assert answer.json["status"] == "ok"
+    assert answer.json["agent"]["address"] == "http://127.0.0.1:1"
