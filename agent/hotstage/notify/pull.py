@@ -25,6 +25,8 @@ WAIT_SECONDS = 20
 LIMIT_ROWS = 200
 _ANSWER_SECONDS = 10
 _BODY_LIMIT_BYTES = 64 << 20
+_PATIENCE = 5
+"""Failures in a row before it is worth a line: two seconds, in which an agent starts."""
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -117,16 +119,17 @@ class Puller:
         """
         while not self._stopping.is_set():
             try:
-                if self.pull(WAIT_SECONDS):
+                # After a failure without waiting, so that the recovery is known at once.
+                if self.pull(0 if self._failures else WAIT_SECONDS):
                     self._on_new()
                     self.report()
             except (PeerError, StoreError) as error:
-                if self._failures == 0:
+                if self._failures == _PATIENCE:
                     log.warning("%s", error.message, extra={"remedy": error.remedy})
                 self._stopping.wait(_PAUSES[min(self._failures, len(_PAUSES) - 1)])
                 self._failures += 1
                 continue
-            if self._failures:
+            if self._failures > _PATIENCE:
                 log.info("pulling again")
             self._failures = 0
 

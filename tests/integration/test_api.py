@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real agent, with real probes, over its sockets: every body is what OpenAPI promises; it dies and lives
+well.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+from hotstage.sinks.metrics import METRICS
+
+pytestmark = pytest.mark.kernel
+
+OPENAPI = json.loads(files("hotstage.api").joinpath("openapi.json").read_text())
+BODIES = {
+    "/healthz": "Health",
+    "/readyz": "Ready",
+    "/v1/heat": "Heat",
+    "/v1/stages": "Stages",
+    "/v1/windows": "Windows",
+    "/v1/breakers": "Breakers",
+    "/v1/coverage": "Coverage",
+    "/v1/snapshot": "Snapshot",
+    "/v1/requests": "Requests",
+    "/v1/frames?seconds=5": "Frames",
+}
+
+
+class Agent:
+    """`hotstage agent` with everything it owns in one directory."""
+
+    def __init__(self, directory, port):
+        self.directory, self.port = directory, port
+        directory.mkdir(exist_ok=True)
+        config = directory / "config.toml"
+        config.write_text(
+            f'[store]\ndirectory = "{directory}/state"\n'
+            f'[http]\nlisten = "127.0.0.1:{port}"\nsocket = "{directory}/agent.sock"\n'
+            f'[page]\npath = "{directory}/breakers"\n'
+            "[devices]\nenabled = false\n"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hotstage", "--config", str(config), "agent"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def get(self, path):
+        """(status, body), or None while nobody answers."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except OSError:
+            return None
+        finally:
+            connection.close()
+
+    def is_ready(self):
+        assert self.process.poll() is None, self.process.stderr.read()
+        answer = self.get("/readyz")
+        return answer is not None and answer[0] == 200
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        code = self.process.wait(20)
+        return code, self.process.stderr.read()
+
+
+@pytest.fixture
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def start(tmp_path, free_port, until):
+    started = []
+
+    def begin(ready=True):
+        agent = Agent(tmp_path / "agent", free_port)
+        started.append(agent)
+        if ready:
+            until(agent.is_ready, "the agent's readiness")
+        return agent
+
+    yield begin
+    for agent in started:
+        agent.process.kill()
+        agent.process.wait(10)
+        agent.process.stderr.close()
+
+
+def test_every_body_is_what_openapi_promises_and_metrics_are_clean(start):
+    agent = start()
+    for path, schema in BODIES.items():
+        status, body = agent.get(path)
+        assert status == 200, path
+        promised = {"$ref": f"#/components/schemas/{schema}", "components": OPENAPI["components"]}
+        jsonschema.validate(json.loads(body), promised)
+    status, exposition = agent.get("/metrics")
+    checked = subprocess.run(
+        [shutil.which("promtool"), "check", "metrics"], input=exposition, capture_output=True, check=False
+    )
+    assert (status, checked.returncode, checked.stdout + checked.stderr) == (200, 0, b"")
+    exported = {line.split()[2] for line in exposition.decode().splitlines() if line.startswith("# TYPE")}
+    assert exported <= {metric.name for metric in METRICS}
+    assert {"hotstage_up", "hotstage_build_info", "hotstage_losses_total"} <= exported
+    code, _ = agent.end()
+    assert code == 0
+    assert not (agent.directory / "agent.sock").exists()
+
+
+def test_an_agent_killed_with_minus_9_starts_again_on_what_it_left(start):
+    start().end(signal.SIGKILL)
+    agent = start()
+    assert agent.get("/v1/breakers")[0] == 200
+    assert agent.end()[0] == 0
+
+
+def test_a_port_in_use_is_exit_4_with_a_remedy_and_nothing_left_attached(start, free_port):
+    with socket.create_server(("127.0.0.1", free_port)):
+        agent = start(ready=False)
+        code = agent.process.wait(20)
+    said = agent.process.stderr.read()
+    assert code == 4
+    assert f"127.0.0.1:{free_port}" in said
+    assert "set http.listen" in said
+
+
+def test_a_state_directory_that_cannot_be_written_is_said(start, tmp_path):
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "state").write_text("a file where a directory should be")
+    agent = start(ready=False)
+    code = agent.process.wait(20)
+    said = agent.process.stderr.read()
+    assert code == 1
+    assert "store.directory" in said
