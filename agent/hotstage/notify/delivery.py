@@ -75,7 +75,7 @@ def judge(status: int, retry_after_seconds: float | None) -> Outcome:
 
 
 def attempt(target: Target, event: HeldEvent, poster: Poster, now_wall_ns: int) -> Outcome:
-    """One try. Never raises for what a receiver, a resolver or a network can do."""
+    """One try. It never raises: one event that we fail on must not end a destination's worker."""
     try:
         content_type, body = formats.render(target.format, event)
     except msgspec.DecodeError as error:
@@ -85,6 +85,9 @@ def attempt(target: Target, event: HeldEvent, poster: Poster, now_wall_ns: int) 
         reply = poster.post(target, {"Content-Type": content_type, **signed}, body)
     except (OSError, http.client.HTTPException, RefusedAddressError) as error:
         return Outcome("retry", f"{type(error).__name__}: {error}"[:300])
+    except Exception as error:
+        log.exception("an attempt failed", extra={"destination": target.name, "event_id": event.id})
+        return Outcome("retry", f"internal: {type(error).__name__}")
     return judge(reply.status, reply.retry_after_seconds)
 
 

@@ -133,7 +133,11 @@ def why_refused(address: Address, allow_private: bool) -> str | None:
 
 def system_resolver(host: str, port: int) -> list[str]:
     """What the system says, in its order. Raises OSError."""
-    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        # A label that no name may have; not an OSError, but to a delivery it is the same.
+        raise OSError(f"{host}: {error}") from error
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 

@@ -10,9 +10,10 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from hotstage.clock import Clock
 from hotstage.errors import PeerError, StoreError
@@ -30,14 +31,17 @@ _PATIENCE = 5
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
 class Row(Struct, frozen=True):
     """One row of `/v1/outbox`."""
 
-    seq: int
+    seq: Count
     id: str
     type: str
     subject: str
-    created_ns: int
+    created_ns: Count
     body: Raw
 
     def held(self) -> HeldEvent:

@@ -24,6 +24,10 @@ Row: TypeAlias = tuple[Value, ...]
 BUSY_TIMEOUT_MS = 5000
 
 
+class RejectedChangeError(Exception):
+    """The schema says that this can never be written: trying again would only hold up what comes behind."""
+
+
 class Database:
     """One database file: a writing connection and a reading one, both usable from any thread.
 
@@ -59,10 +63,12 @@ class Database:
             try:
                 yield cursor
                 cursor.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 # A full disk may have rolled back already; then there is nothing left to undo.
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
+                if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | OverflowError):
+                    raise RejectedChangeError(f"{self.path}: {error}") from error
                 raise
 
     def read(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hotstage.errors import StoreError
+from hotstage.store.db import RejectedChangeError
 from hotstage.store.store import Changes, Store
 
 log = logging.getLogger(__name__)
@@ -81,14 +82,22 @@ class Journal:
         Raises StoreError at the first refusal; what was not written stays in line.
         """
         with self._flushing:
-            while batch := self._head():
+            size = _BATCH
+            while batch := self._head(size):
                 try:
                     self._store.commit(batch)
                 except StoreError as error:
                     self._refused(error)
                     raise
-                self._written(batch)
-                self._on_commit(batch)
+                except RejectedChangeError:
+                    if len(batch) == 1:
+                        log.exception("a change cannot be written and is dropped")
+                        self._written(batch, is_lost=True)
+                    # One by one, to find which of them it is.
+                    size = 1
+                else:
+                    self._written(batch)
+                    self._on_commit(batch)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="hotstage-journal", daemon=True)
@@ -126,17 +135,20 @@ class Journal:
             if self._stopping.is_set() and not self.state().pending:
                 return
 
-    def _head(self) -> list[Changes]:
+    def _head(self, size: int) -> list[Changes]:
         with self._lock:
-            self._being_written = min(_BATCH, len(self._line))
+            self._being_written = min(size, len(self._line))
             return [self._line[index] for index in range(self._being_written)]
 
-    def _written(self, batch: list[Changes]) -> None:
+    def _written(self, batch: list[Changes], *, is_lost: bool = False) -> None:
         with self._lock:
             for _ in batch:
                 self._line.popleft()
             self._being_written = 0
-            self._committed_total += len(batch)
+            if is_lost:
+                self._lost_total += len(batch)
+            else:
+                self._committed_total += len(batch)
             recovered, self._error = self._error, None
         if recovered:
             log.info("the store accepts writes again")

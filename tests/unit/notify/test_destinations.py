@@ -9,7 +9,7 @@ import pytest
 
 from hotstage.config.settings import Destination
 from hotstage.errors import ConfigError
-from hotstage.notify.destinations import RefusedAddressError, Target, why_refused
+from hotstage.notify.destinations import RefusedAddressError, Target, system_resolver, why_refused
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -128,6 +128,11 @@ def test_http_stays_on_loopback_whatever_the_name_resolves_to():
 def test_no_answer_is_an_os_error():
     with pytest.raises(OSError, match="no address"):
         resolved(made())
+
+
+def test_a_name_that_no_resolver_takes_is_an_os_error_too():
+    with pytest.raises(OSError, match="label"):
+        system_resolver("a" * 70 + ".example", 443)
 
 
 def test_types_are_prefixes_and_none_means_all():

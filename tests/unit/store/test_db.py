@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from hotstage.errors import StoreError
-from hotstage.store.db import Database
+from hotstage.store.db import Database, RejectedChangeError
 
 MIGRATIONS = "hotstage.store.migrations"
 
@@ -34,7 +34,7 @@ def test_it_is_wal_with_full_sync_incremental_vacuum_and_not_world_readable(data
 
 
 def test_tables_are_strict(database):
-    with pytest.raises(StoreError, match="cannot store TEXT"), database.transaction() as cursor:
+    with pytest.raises(RejectedChangeError, match="cannot store TEXT"), database.transaction() as cursor:
         cursor.execute("INSERT INTO runs (boot_id, started_wall_ns) VALUES ('b', 'noon')")
 
 

@@ -124,6 +124,18 @@ def test_when_only_events_wait_the_oldest_goes_and_is_counted(store, make):
     assert journal.state().lost_total == 1
 
 
+def test_a_change_that_can_never_be_written_is_dropped_counted_and_holds_nobody_up(store, make, caplog):
+    journal = Journal(store, 10)
+    journal.submit(event_change(make, "a"))
+    journal.submit(Changes(2, 0, events=(make.event("b"),), windows=(make.window(opened_ns=1 << 70),)))
+    journal.submit(event_change(make, "c"))
+    journal.flush()
+    assert ids(store) == ["a", "c"]
+    state = journal.state()
+    assert (state.committed_total, state.lost_total, state.pending) == (2, 1, 0)
+    assert "cannot be written and is dropped" in caplog.text
+
+
 def test_an_empty_change_does_not_wait(store):
     journal = Journal(store, 2)
     journal.submit(Changes(1, 1))
