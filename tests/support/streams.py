@@ -232,12 +232,20 @@ class Streams:
         rows = np.zeros(len(flat), SPAN_DTYPE)
         for place, (request, span) in enumerate(flat):
             rows[place] = (
-                request.number, 1, START + round(span.began * 1e9),
+                request.number,
+                1,
+                START + round(span.began * 1e9),
                 round((span.ended - span.began) * 1e9),
-                100 + request.instance, tokens_of(request, span.stage), 1, span.stage, request.modality, False,
+                100 + request.instance,
+                tokens_of(request, span.stage),
+                1,
+                span.stage,
+                request.modality,
+                False,
                 names.endpoints.intern(ENDPOINTS[request.modality]),
-                names.instances.intern(f"i-{request.instance}"), names.models.intern("vlm"),
-            )  # fmt: skip
+                names.instances.intern(f"i-{request.instance}"),
+                names.models.intern("vlm"),
+            )
         return rows[np.argsort(rows["began_ns"], kind="stable")]
 
     def _request_rows(self):
@@ -305,11 +313,21 @@ class Streams:
                 row["call"], row["call_tid"], row["call_since_ns"] = 33, 1000 + instance, now - SECOND
         processes["instance"] = np.maximum(processes["instance"].astype(np.int64), 0)
         return Pulse(
-            at_ns=now, interval_ns=TICK if tick > 1 else 0, ended=ended, open=open_spans,
-            requests_open=requests_open, requests_ended=requests_ended, requests_started=started,
-            processes=processes, xids=(), losses={}, lost={}, stale=frozenset(), unclean=0,
+            at_ns=now,
+            interval_ns=TICK if tick > 1 else 0,
+            ended=ended,
+            open=open_spans,
+            requests_open=requests_open,
+            requests_ended=requests_ended,
+            requests_started=started,
+            processes=processes,
+            xids=(),
+            losses={},
+            lost={},
+            stale=frozenset(),
+            unclean=0,
             names=self.traffic.names,
-        )  # fmt: skip
+        )
 
     def _stands_still(self, instance, seconds):
         hangs = [f for f in self.traffic.faults if not f.factor and f.instance in (None, instance)]

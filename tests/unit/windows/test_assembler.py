@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from hotstage.config.settings import WindowsConfig
+from hotstage.detect.finding import Evidence, Finding, Severity
+from hotstage.frame.entity import Entity, EntityKind
+from hotstage.windows.assembler import Assembler
+
+SECOND = 1_000_000_000
+
+
+def latency(stage="vision_encode", modality="image", instance=None, *, since=0.0, score=4.0, at=0.0):
+    entity = Entity(EntityKind.stage, stage=stage, modality=modality, instance=instance)
+    return finding("stage_latency", entity, since, score)
+
+
+def hang(instance="i-0", pid=100, *, since=0.0):
+    entity = Entity(EntityKind.instance, instance=instance, pid=pid, stage="llm_decode", modality="text")
+    return finding("alive_but_hung", entity, since, 1.1, Severity.critical)
+
+
+def xid(*, since=0.0):
+    return finding(
+        "gpu_xid", Entity(EntityKind.gpu, gpu_uuid="GPU-1"), since, 2.0, Severity.critical, hard=True
+    )
+
+
+def finding(kind, entity, since=0.0, score=1.0, severity=Severity.warning, hard=False):
+    return Finding(
+        detector=kind,
+        kind=kind,
+        entity=entity,
+        since_ns=round(since * SECOND),
+        at_ns=0,
+        score=score,
+        limit=1.0,
+        summary=f"{kind} of {entity}",
+        severity=severity,
+        evidence=(Evidence("c", score),),
+        is_hard=hard,
+    )
+
+
+class Desk:
+    def __init__(self, **config):
+        self.ids = 0
+        self.assembler = Assembler(WindowsConfig(**config), self.new_id)
+
+    def new_id(self, opened_ns):
+        self.ids += 1
+        return f"w{self.ids}"
+
+    def at(self, seconds, *findings, stale=False):
+        return self.assembler.advance(round(seconds * SECOND), findings, is_stale=stale)
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+def test_a_finding_opens_a_window_at_once_and_it_closes_three_seconds_after_the_last(desk):
+    (window,) = desk.at(10, latency(since=9.0)).opened
+    assert (window.kind, window.entity.stage, window.opened_ns, window.is_open) == (
+        "stage_latency",
+        "vision_encode",
+        10 * SECOND,
+        True,
+    )
+    desk.at(11, latency())
+    assert desk.at(13.9).closed == ()
+    (closed,) = desk.at(14).closed
+    assert (closed.id, closed.closed_ns, closed.is_open) == (window.id, 14 * SECOND, False)
+    assert desk.at(15).open == ()
+
+
+def test_a_gap_shorter_than_that_is_the_same_window(desk):
+    (first,) = desk.at(0, latency()).opened
+    desk.at(2)
+    assert desk.at(2.9, latency()).opened == ()
+    assert [window.id for window in desk.at(3, latency()).open] == [first.id]
+
+
+def test_an_instance_that_becomes_known_refines_the_window(desk):
+    desk.at(0, latency())
+    update = desk.at(0.1, latency(instance="i-1"))
+    assert [window.entity.instance for window in update.updated] == ["i-1"]
+    assert len(desk.at(0.2, latency()).open) == 1
+
+
+def test_a_stage_that_is_dragged_along_is_a_candidate_not_a_window(desk):
+    desk.at(0, latency(score=4.0))
+    update = desk.at(2, latency(score=4.0), latency("llm_prefill", "image", since=1.5, score=1.2))
+    assert update.opened == ()
+    (window,) = desk.at(
+        3.5, latency(score=4.0), latency("llm_prefill", "image", since=1.5, score=1.2)
+    ).updated
+    assert window.kind == "stage_latency" and window.entity.stage == "vision_encode"
+    assert [each.entity.stage for each in window.cause.candidates] == ["vision_encode", "llm_prefill"]
+    assert window.cause.candidates[0].confidence > window.cause.candidates[1].confidence
+
+
+def test_the_stronger_stage_takes_the_window_of_the_one_it_dragged(desk):
+    desk.at(0, latency("cross_modal_align", "image", score=1.2))
+    update = desk.at(0.5, latency("cross_modal_align", "image", score=1.2), latency(since=0.2, score=4.0))
+    (window,) = update.open
+    assert window.entity.stage == "vision_encode"
+
+
+def test_two_equal_faults_are_two_windows(desk):
+    update = desk.at(0, latency(score=3.0), latency("audio_encode", "audio", score=3.2))
+    assert len(update.opened) == 2
+
+
+def test_one_stage_slow_for_all_inputs_is_one_window(desk):
+    update = desk.at(0, *(latency("tokenize", modality, score=2.0) for modality in ("text", "image")))
+    assert len(update.opened) == 1
+
+
+def test_another_instance_is_another_story(desk):
+    update = desk.at(0, latency(instance="i-0", score=4.0), latency("llm_prefill", "image", "i-1", score=1.2))
+    assert len(update.opened) == 2
+
+
+def test_what_comes_much_later_is_another_story(desk):
+    for tick in range(20):
+        desk.at(tick, latency(score=4.0))
+    assert (
+        len(desk.at(20, latency(score=4.0), latency("llm_prefill", "image", since=19.5, score=1.2)).opened)
+        == 1
+    )
+
+
+def test_a_hang_takes_the_window_of_the_slow_stage_on_its_instance(desk):
+    desk.at(0, latency(instance="i-0"))
+    (window,) = desk.at(4, latency(instance="i-0"), hang(since=-1.0)).open
+    assert (window.kind, window.entity.pid, window.severity) == ("alive_but_hung", 100, Severity.critical)
+
+
+def test_an_xid_does_not_swallow_an_unrelated_slow_stage(desk):
+    assert len(desk.at(0, xid(), latency()).opened) == 2
+
+
+def test_two_hung_instances_are_two_windows(desk):
+    assert len(desk.at(0, hang(), hang("i-1", 101)).opened) == 2
+
+
+def test_stale_telemetry_neither_opens_nor_closes(desk):
+    assert desk.at(0, latency(), stale=True).opened == ()
+    desk.at(1, latency())
+    assert desk.at(60, stale=True).closed == ()
+    assert len(desk.at(60.1).closed) == 1
+
+
+def test_a_hard_fact_opens_even_then(desk):
+    assert len(desk.at(0, xid(), stale=True).opened) == 1
+
+
+def test_a_window_is_told_again_once_a_second_and_at_once_when_it_gets_worse(desk):
+    desk.at(0, latency())
+    assert sum(len(desk.at(tick / 10, latency()).updated) for tick in range(1, 31)) == 3
+    worse = finding("stage_latency", latency().entity, severity=Severity.critical)
+    assert len(desk.at(3.1, worse).updated) == 1
+
+
+def test_the_peak_is_kept(desk):
+    desk.at(0, latency(score=2.0))
+    desk.at(1, latency(score=5.0))
+    (closed,) = [*desk.at(2, latency(score=3.0)).closed, *desk.at(6).closed]
+    assert (closed.score, closed.peak_ns) == (5.0, SECOND)
+
+
+def test_there_are_never_too_many_open():
+    desk = Desk(max_open=3)
+    rules = [finding("rule", Entity(EntityKind.endpoint, endpoint=f"/{n}")) for n in range(11)]
+    assert len(desk.at(0, *rules).open) == 3
+    assert desk.assembler.refused == 8
+
+
+def test_the_end_of_watching_closes_what_is_open(desk):
+    desk.at(0, latency())
+    (closed,) = desk.assembler.close_all(SECOND)
+    assert closed.closed_ns == SECOND
+    assert desk.at(2).open == ()
