@@ -65,19 +65,16 @@ class Devices:
         return self._sample(now_ns)
 
     def close(self) -> None:
-        """End the process; one that is stuck in the driver is left behind after a second."""
+        """End the process, and reap what was abandoned; one that is stuck in the driver is left behind."""
         child, self._child = self._child, None
-        if child is None:
-            return
-        child.terminate()
-        try:
-            child.wait(1.0)
-        except subprocess.TimeoutExpired:
-            child.kill()
-        assert child.stdout is not None
-        child.stdout.close()
-        for each in (child, *self._abandoned):
-            each.poll()
+        if child is not None:
+            child.terminate()
+            if not _has_ended(child, 1.0):
+                child.kill()
+                _has_ended(child, 0.5)
+            assert child.stdout is not None
+            child.stdout.close()
+        self._abandoned = [each for each in self._abandoned if not _has_ended(each, 0.5)]
 
     def _start(self, now_ns: int) -> None:
         try:
@@ -185,6 +182,15 @@ _STATES = {
     Status.no_library: DevicesState.no_library,
     Status.refused: DevicesState.failed,
 }
+
+
+def _has_ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether it ended, at the latest after that time; it is reaped then."""
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _environment(library_directory: str | None, inherited: Mapping[str, str]) -> dict[str, str]:

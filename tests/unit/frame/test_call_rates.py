@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+
+from hotstage.frame.call_rates import CallRates
+from hotstage.probes.catalogue import calls_by_id
+from hotstage.probes.maps.layout import CALL_KEY_DTYPE, CALL_STAT_DTYPE
+from hotstage.probes.samples import CallSample
+from hotstage.stages.stage import NO_STAGE, Modality, Stage
+
+SECOND = 1_000_000_000
+CALL = {call.name: call_id for call_id, call in calls_by_id().items()}
+LAUNCH, ALLOC = CALL["cuLaunchKernel"], CALL["cuMemAlloc_v2"]
+MARK = next(call_id for call_id, call in calls_by_id().items() if call.family == "mark")
+ENCODE = (Stage.vision_encode, Modality.image)
+BARE = (NO_STAGE, 0)
+
+
+def sample(second, *counters):
+    """Each counter: (pid, call, (stage, modality), count, out-of-memory errors)."""
+    keys, stats = np.zeros(len(counters), CALL_KEY_DTYPE), np.zeros(len(counters), CALL_STAT_DTYPE)
+    for row, (pid, call, (stage, modality), count, oom) in enumerate(counters):
+        keys[row] = (pid, call, stage, modality, 0, 0, (0, 0))
+        stats[row]["count"], stats[row]["errors"], stats[row]["errors_oom"] = count, oom, oom
+    return CallSample(
+        second * SECOND, keys, stats, np.ones(len(counters), bool), np.zeros((1, 242), np.uint64)
+    )
+
+
+def test_counters_become_what_happened_since():
+    rates = CallRates()
+    rates.take(sample(1, (7, LAUNCH, ENCODE, 1000, 0), (7, LAUNCH, BARE, 50, 0), (7, ALLOC, ENCODE, 5, 0)))
+    rates.take(sample(3, (7, LAUNCH, ENCODE, 1300, 0), (7, LAUNCH, BARE, 150, 0), (7, ALLOC, ENCODE, 8, 2)))
+    counts = rates.of_pids([7])
+    assert rates.seconds == 2.0
+    assert (counts.calls, counts.launches, counts.unattributed, counts.errors_oom) == (403, 400, 100, 2)
+    assert rates.of_stages()[ENCODE].launches == 300
+    assert (NO_STAGE, 0) not in rates.of_stages()
+
+
+def test_a_counter_that_appears_counts_from_zero_and_one_that_goes_just_stops():
+    rates = CallRates()
+    rates.take(sample(1, (7, LAUNCH, ENCODE, 10, 0)))
+    rates.take(sample(2, (8, LAUNCH, ENCODE, 31, 0)))
+    assert rates.of_all().launches == 31
+    assert rates.of_pids([7]).launches == 0
+
+
+def test_marks_are_not_calls_and_a_sample_seen_twice_counts_once():
+    rates = CallRates()
+    rates.take(sample(1, (7, MARK, ENCODE, 1, 0)))
+    for _ in range(2):
+        rates.take(sample(2, (7, MARK, ENCODE, 99, 0), (7, LAUNCH, ENCODE, 5, 0)))
+    assert rates.of_all().calls == 5
+
+
+def test_rates_are_of_the_last_ten_seconds():
+    rates = CallRates()
+    for second in range(31):
+        rates.take(sample(second, (7, LAUNCH, ENCODE, 100 * min(second, 15), 0)))
+    assert rates.of_all().launches == 0
+    assert rates.seconds == 10.0
