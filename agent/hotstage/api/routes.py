@@ -11,12 +11,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
 
-from hotstage.api import documents
+from hotstage.api import documents, outbox
 from hotstage.api.access import Access
 from hotstage.api.bell import Bell
 from hotstage.api.documents import Document
@@ -24,22 +22,14 @@ from hotstage.api.message import ApiError, Request, Response, Stream
 from hotstage.api.overrides import OverrideDesk, OverrideOrder
 from hotstage.api.stream import EventStream
 from hotstage.api.view import Sources, View, ViewCell
-from hotstage.clock import Clock
+from hotstage.clock import Clock, rfc3339
 from hotstage.errors import StoreError
-from hotstage.store import outbox, windows
-from hotstage.store.deliveries import Deliveries, DestinationReport, NotifierReport
+from hotstage.store import breakers as breaker_rows
+from hotstage.store import snapshots, windows
+from hotstage.store.deliveries import Deliveries
 from hotstage.store.store import Store
 
 _WINDOW_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-MAX_WAIT_SECONDS = 30
-
-
-class Acknowledgement(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Body of `POST /v1/outbox/ack`: all up to `seq` of this store is in the notifier's own database."""
-
-    seq: Annotated[int, Meta(ge=0)]
-    store: str | None = None
-    destinations: Annotated[list[DestinationReport], Meta(max_length=256)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +128,35 @@ def window_one(api: Api, request: Request) -> Response:
     raise ApiError(404, "no_such_window", "no such window", "list them with /v1/windows")
 
 
+def window_snapshot(api: Api, request: Request) -> Response:
+    found = snapshots.load(api.store.database, request.segments[2])
+    if found is None:
+        raise ApiError(
+            404, "no_such_snapshot", "no snapshot of such a window", "list windows with /v1/windows"
+        )
+    body = {
+        "window_id": found.window_id,
+        "taken_at": rfc3339(found.wall_ns),
+        "taken_at_ns": found.wall_ns,
+        "snapshot": msgspec.Raw(found.body),
+    }
+    return _live(api, body)
+
+
+def transitions(api: Api, request: Request) -> Response:
+    limit = request.integer("limit", 100, 1, 1000)
+    found = breaker_rows.newest_transitions(api.store.database, limit, request.query.get("breaker"))
+    moves = [
+        {
+            "seq": each.seq,
+            "breaker": each.transition.name,
+            **documents.transition(each.transition, _StoredClock(each.wall_ns - each.transition.at_ns)),
+        }
+        for each in found
+    ]
+    return _live(api, {"transitions": moves})
+
+
 def coverage(api: Api, request: Request) -> Response:
     return _live(api, api.sources.coverage())
 
@@ -175,31 +194,6 @@ def override(api: Api, request: Request) -> Response:
     return _live(api, {"breaker": documents.breaker(record, api.clock)})
 
 
-def outbox_rows(api: Api, request: Request) -> Response:
-    after = request.integer("after", 0, 0, 1 << 62)
-    limit = request.integer("limit", 100, 1, 1000)
-    wait = request.number("wait", 0.0, 0.0, MAX_WAIT_SECONDS)
-    until_ns = api.clock.monotonic_ns() + round(wait * 1e9)
-    while True:
-        seen = api.outbox_bell.count
-        rows = outbox.after(api.store.database, after, limit)
-        left = (until_ns - api.clock.monotonic_ns()) / 1e9
-        if rows or left <= 0 or not api.outbox_bell.wait(seen, left):
-            break
-    body = {"store": api.store.store_id, "rows": [_outbox_row(row) for row in rows]}
-    return Response(200, msgspec.json.encode(body))
-
-
-def outbox_ack(api: Api, request: Request) -> Response:
-    said = request.decode(Acknowledgement)
-    if said.store is not None and said.store != api.store.store_id:
-        raise ApiError(409, "another_store", "these numbers are of another store", "start again from after=0")
-    if said.destinations is not None:
-        api.deliveries.put(NotifierReport(api.clock.monotonic_ns(), tuple(said.destinations)))
-    removed = outbox.acknowledge(api.store.database, said.seq) if said.seq else 0
-    return Response(200, msgspec.json.encode({"acknowledged": removed}))
-
-
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/metrics", metrics, "Prometheus exposition"),
     Route("GET", "/healthz", healthz, "Whether the agent's ticks are alive", is_public=True),
@@ -209,6 +203,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/stages", stages, "Requests and latency per stage and modality"),
     Route("GET", "/v1/windows", window_list, "Anomaly windows, newest first"),
     Route("GET", "/v1/windows/{id}", window_one, "One anomaly window"),
+    Route("GET", "/v1/windows/{id}/snapshot", window_snapshot, "What was in flight when a window opened"),
+    Route("GET", "/v1/transitions", transitions, "Breaker moves of all time, newest first"),
     Route("GET", "/v1/breakers", breakers, "Circuit breakers and their transitions"),
     Route("POST", "/v1/breakers/{name}/override", override, "Force, disable or reset a breaker"),
     Route("GET", "/v1/coverage", coverage, "What is attached, counted and lost"),
@@ -216,8 +212,14 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/requests", requests, "Finished requests with the time of each stage"),
     Route("GET", "/v1/frames", frames, "The last frames, by column"),
     Route("GET", "/v1/events", events, "Transitions and windows as server-sent events"),
-    Route("GET", "/v1/outbox", outbox_rows, "Events that wait for the notifier", socket_only=True),
-    Route("POST", "/v1/outbox/ack", outbox_ack, "Forget events that the notifier holds", socket_only=True),
+    Route("GET", "/v1/outbox", outbox.rows, "Events that wait for the notifier", socket_only=True),
+    Route(
+        "POST",
+        "/v1/outbox/ack",
+        outbox.acknowledge,
+        "Forget events that the notifier holds",
+        socket_only=True,
+    ),
 )
 
 
@@ -315,15 +317,3 @@ class _StoredClock:
 def _stored_window(stored: windows.StoredWindow) -> Document:
     document = documents.window(stored.window, _StoredClock(stored.wall_offset_ns))
     return {**document, "interrupted": stored.state == "interrupted"}
-
-
-def _outbox_row(row: outbox.OutboxRow) -> dict[str, Any]:
-    event = row.event
-    return {
-        "seq": row.seq,
-        "id": event.id,
-        "type": event.type,
-        "subject": event.subject,
-        "created_ns": event.created_ns,
-        "body": msgspec.Raw(event.body),
-    }

@@ -9,12 +9,11 @@ it.
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hotstage.store.db import Database, lock_directory
+from hotstage.store.db import Cursor, Database, lock_directory
 
 FILE_NAME = "notify.db"
 KEEP_DELIVERED_NS = 7 * 86_400 * 1_000_000_000
@@ -228,7 +227,7 @@ class NotifyDatabase:
 
 
 def _queue(
-    cursor: sqlite3.Cursor, event: HeldEvent, names: Sequence[str], refused: Mapping[str, str], now_ns: int
+    cursor: Cursor, event: HeldEvent, names: Sequence[str], refused: Mapping[str, str], now_ns: int
 ) -> None:
     """One event for its destinations, unless it is held already."""
     added = cursor.execute(

@@ -141,6 +141,8 @@ def window_data(window: AnomalyWindow, wall_offset_ns: int) -> dict[str, Any]:
         },
         "evidence": [_evidence(each, wall_offset_ns) for each in window.evidence[:_MAX_EVIDENCE]],
         "labels": dict(window.labels),
+        # On the agent; what was in flight when it opened.
+        "snapshot": f"/v1/windows/{window.id}/snapshot",
     }
 
 

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from hotstage.breaker.record import BreakerRecord, Transition
-from hotstage.store.db import Database
+from hotstage.store.db import Cursor, Database
 
 _decode_record = msgspec.json.Decoder(BreakerRecord).decode
 _decode_transition = msgspec.json.Decoder(Transition).decode
@@ -35,7 +34,7 @@ class StoredTransition:
     transition: Transition
 
 
-def save(cursor: sqlite3.Cursor, record: BreakerRecord, now: Moment) -> None:
+def save(cursor: Cursor, record: BreakerRecord, now: Moment) -> None:
     cursor.execute(
         "INSERT INTO breakers (name, boot_id, monotonic_ns, wall_ns, record) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (name) DO UPDATE SET boot_id = excluded.boot_id, monotonic_ns = excluded.monotonic_ns,"
@@ -44,7 +43,7 @@ def save(cursor: sqlite3.Cursor, record: BreakerRecord, now: Moment) -> None:
     )
 
 
-def append(cursor: sqlite3.Cursor, transition: Transition, wall_offset_ns: int) -> None:
+def append(cursor: Cursor, transition: Transition, wall_offset_ns: int) -> None:
     cursor.execute(
         "INSERT INTO transitions (breaker, wall_ns, body) VALUES (?, ?, ?)",
         (transition.name, transition.at_ns + wall_offset_ns, msgspec.json.encode(transition)),
@@ -77,7 +76,7 @@ def newest_transitions(database: Database, limit: int, breaker: str | None = Non
     return [StoredTransition(seq, wall, _decode_transition(body)) for seq, wall, body in rows]  # type: ignore[arg-type]
 
 
-def delete_transitions(cursor: sqlite3.Cursor, before_wall_ns: int) -> int:
+def delete_transitions(cursor: Cursor, before_wall_ns: int) -> int:
     return cursor.execute("DELETE FROM transitions WHERE wall_ns < ?", (before_wall_ns,)).rowcount
 
 

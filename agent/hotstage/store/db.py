@@ -20,6 +20,7 @@ from hotstage.errors import StoreError
 
 Value: TypeAlias = int | float | str | bytes | None
 Row: TypeAlias = tuple[Value, ...]
+Cursor: TypeAlias = sqlite3.Cursor
 
 BUSY_TIMEOUT_MS = 5000
 

@@ -7,11 +7,10 @@ destination.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hotstage.store.db import Database
+from hotstage.store.db import Cursor, Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class OutboxState:
     enqueued_total: int
 
 
-def append(cursor: sqlite3.Cursor, events: Iterable[Event]) -> None:
+def append(cursor: Cursor, events: Iterable[Event]) -> None:
     """Within the transaction of the change. An id that is there already is not written twice."""
     cursor.executemany(
         "INSERT INTO outbox (id, type, subject, created_ns, body) VALUES (?, ?, ?, ?, ?)"
@@ -66,7 +65,7 @@ def acknowledge(database: Database, seq: int) -> int:
         return cursor.execute("DELETE FROM outbox WHERE seq <= ?", (seq,)).rowcount
 
 
-def expire(cursor: sqlite3.Cursor, before_wall_ns: int) -> int:
+def expire(cursor: Cursor, before_wall_ns: int) -> int:
     """Rows that no notifier ever came for; the caller counts them as lost."""
     return cursor.execute("DELETE FROM outbox WHERE created_ns < ?", (before_wall_ns,)).rowcount
 

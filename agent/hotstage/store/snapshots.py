@@ -5,10 +5,9 @@ serves.
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 
-from hotstage.store.db import Database
+from hotstage.store.db import Cursor, Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class StoredSnapshot:
     body: bytes
 
 
-def save(cursor: sqlite3.Cursor, snapshot: StoredSnapshot) -> None:
+def save(cursor: Cursor, snapshot: StoredSnapshot) -> None:
     """The first snapshot of a window is the telling one and stays."""
     cursor.execute(
         "INSERT INTO snapshots (window_id, wall_ns, body) VALUES (?, ?, ?)"

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
 
-from hotstage.store.db import Database, Row
+from hotstage.store.db import Cursor, Database, Row
 from hotstage.windows.window import AnomalyWindow
 
 State = Literal["open", "closed", "interrupted"]
@@ -26,9 +25,7 @@ class StoredWindow:
     wall_offset_ns: int
 
 
-def save(
-    cursor: sqlite3.Cursor, window: AnomalyWindow, wall_offset_ns: int, state: State | None = None
-) -> None:
+def save(cursor: Cursor, window: AnomalyWindow, wall_offset_ns: int, state: State | None = None) -> None:
     """The window as it is now; a later state of the same id replaces the earlier one."""
     closed_ns = None if window.closed_ns is None else window.closed_ns + wall_offset_ns
     cursor.execute(
@@ -51,7 +48,7 @@ def save(
     )
 
 
-def interrupt_open(cursor: sqlite3.Cursor) -> list[StoredWindow]:
+def interrupt_open(cursor: Cursor) -> list[StoredWindow]:
     """Close what an earlier run left open, at the last time it was seen; the windows that were closed so."""
     rows = cursor.execute(
         "SELECT state, wall_offset_ns, body FROM windows WHERE state = 'open' ORDER BY opened_wall_ns"
@@ -79,14 +76,14 @@ def newest(database: Database, *, include_open: bool, limit: int) -> list[Stored
     return [_stored(row) for row in rows]
 
 
-def delete_closed(cursor: sqlite3.Cursor, before_wall_ns: int) -> int:
+def delete_closed(cursor: Cursor, before_wall_ns: int) -> int:
     """Forget windows that closed before a wall time, and their snapshots. How many went."""
     gone = cursor.execute("DELETE FROM windows WHERE closed_wall_ns < ?", (before_wall_ns,)).rowcount
     _delete_orphans(cursor)
     return gone
 
 
-def delete_oldest(cursor: sqlite3.Cursor, count: int) -> int:
+def delete_oldest(cursor: Cursor, count: int) -> int:
     """Forget the `count` closed windows that opened first, and their snapshots. How many went."""
     gone = cursor.execute(
         "DELETE FROM windows WHERE id IN"
@@ -97,7 +94,7 @@ def delete_oldest(cursor: sqlite3.Cursor, count: int) -> int:
     return gone
 
 
-def _delete_orphans(cursor: sqlite3.Cursor) -> None:
+def _delete_orphans(cursor: Cursor) -> None:
     cursor.execute("DELETE FROM snapshots WHERE window_id NOT IN (SELECT id FROM windows)")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from importlib.resources import files
 
 import jsonschema
@@ -17,6 +16,7 @@ from hotstage.api.view import Health, View
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
+from hotstage.store.snapshots import StoredSnapshot
 from hotstage.store.store import Changes
 
 OPENAPI = json.loads(files("hotstage.api").joinpath("openapi.json").read_text())
@@ -113,6 +113,27 @@ def test_windows_are_the_open_ones_of_the_view_and_the_closed_ones_of_the_store(
     stored = conforms(served.ask("/v1/windows/closed").json, "OneWindow")
     assert (stored["closed_at_ns"], stored["interrupted"]) == (5_000_000_009, False)
     assert conforms(served.ask("/v1/windows/live").json, "OneWindow")["score"] == 9.5
+
+
+def test_the_snapshot_of_a_windows_opening_is_served(served):
+    taken = StoredSnapshot("w-1", 5_000_000_000, b'{"requests":[{"id":"r-1"}]}')
+    served.api.store.commit([Changes(1, 1, snapshots=(taken,))])
+    body = conforms(served.ask("/v1/windows/w-1/snapshot").json, "WindowSnapshot")
+    assert (body["taken_at"], body["snapshot"]) == ("1970-01-01T00:00:05.000Z", {"requests": [{"id": "r-1"}]})
+    answer = served.ask("/v1/windows/w-2/snapshot")
+    assert (answer.status, answer.code) == (404, "no_such_snapshot")
+
+
+def test_every_move_of_a_breaker_is_kept_and_dated(served, make):
+    moves = (make.transition("host", at_ns=7), make.transition("gpu:GPU-a", at_ns=9))
+    served.api.store.commit([Changes(10, 5_000_000_000, transitions=moves)])
+    body = conforms(served.ask("/v1/transitions").json, "Transitions")
+    assert [(m["breaker"], m["at_ns"]) for m in body["transitions"]] == [
+        ("gpu:GPU-a", 5_000_000_009),
+        ("host", 5_000_000_007),
+    ]
+    one = served.ask("/v1/transitions?breaker=host").json["transitions"]
+    assert [move["to"] for move in one] == ["open"]
 
 
 @pytest.mark.parametrize(
@@ -252,54 +273,6 @@ def test_an_order_for_a_breaker_that_is_not_there_is_404(served, tick):
     tick(served)
     answer = served.ask("/v1/breakers/nope/override", "POST", TRIP, unix=True)
     assert (answer.status, answer.code) == (404, "no_such_breaker")
-
-
-def put(served, make, *ids):
-    served.api.store.commit([Changes(1, 1, events=tuple(make.event(id) for id in ids))])
-    served.api.outbox_bell.ring()
-
-
-def test_the_outbox_gives_rows_after_a_number_and_forgets_them_when_told(served, make):
-    put(served, make, "a", "b")
-    body = conforms(served.ask("/v1/outbox?after=0&limit=10", unix=True).json, "Outbox")
-    assert [(row["seq"], row["id"], row["body"]) for row in body["rows"]] == [
-        (1, "a", {"data": {}}),
-        (2, "b", {"data": {}}),
-    ]
-    said = {"seq": 1, "store": body["store"]}
-    answer = served.ask("/v1/outbox/ack", "POST", said, unix=True)
-    assert conforms(answer.json, "Acknowledged") == {"acknowledged": 1}
-    rows = served.ask("/v1/outbox?after=0", unix=True).json["rows"]
-    assert [row["id"] for row in rows] == ["b"]
-
-
-def test_a_long_poll_returns_as_soon_as_there_is_a_row(served, make):
-    threading.Timer(0.1, put, (served, make, "late")).start()
-    began = time.monotonic()
-    rows = served.ask("/v1/outbox?wait=10", unix=True).json["rows"]
-    assert [row["id"] for row in rows] == ["late"]
-    assert time.monotonic() - began < 5
-
-
-def test_a_long_poll_without_news_ends_empty_in_time(served):
-    began = time.monotonic()
-    assert served.ask("/v1/outbox?wait=0.2", unix=True).json["rows"] == []
-    assert 0.15 < time.monotonic() - began < 5
-
-
-def test_an_acknowledgement_of_another_store_is_refused(served, make):
-    put(served, make, "a")
-    answer = served.ask("/v1/outbox/ack", "POST", {"seq": 9, "store": "other"}, unix=True)
-    assert (answer.status, answer.code) == (409, "another_store")
-    assert len(served.ask("/v1/outbox", unix=True).json["rows"]) == 1
-
-
-def test_an_acknowledgement_may_carry_the_notifiers_report(served):
-    report = {"name": "pager", "delivered": 3, "failed": 1, "dead": 0, "pending": 2}
-    answer = served.ask("/v1/outbox/ack", "POST", {"seq": 0, "destinations": [report]}, unix=True)
-    assert answer.status == 200
-    (held,) = served.api.deliveries.latest().destinations
-    assert (held.name, held.delivered, held.pending, held.is_disabled) == ("pager", 3, 2, False)
 
 
 def test_a_store_that_cannot_be_read_is_a_503_and_the_rest_is_served(served):
