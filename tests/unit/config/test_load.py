@@ -45,7 +45,11 @@ def test_later_sources_win_in_order(write):
         ("[probe]\n", ":1: there is no section [probe]", "`probes`"),
         ("[probes]\nthreads = -1\n", ":2: `probes.threads`", "schema"),
         ("[probes]\nthreads = 'many'\n", ":2: `probes.threads`: Expected `int`, got `str`", "schema"),
-        ("[[notify.destinations]]\nname = 'a'\nurl = 'b'\nurll = 'c'\n", "[notify.destinations[0]] has no key `urll`", "`url`"),
+        (
+            "[[notify.destinations]]\nname = 'a'\nurl = 'b'\nurll = 'c'\n",
+            "[notify.destinations[0]] has no key `urll`",
+            "`url`",
+        ),
         ("[probes\n", "not valid TOML", "mend"),
     ],
 )
@@ -76,6 +80,8 @@ def test_variables_of_other_programs_are_left_alone(write):
 
 
 def test_lists_and_tables_in_variables_are_json(write):
-    config = load(write(""), {"HOTSTAGE_FRAME_HEAT_WEIGHTS": '{"/v1/vision": 2.5}', "HOTSTAGE_PROBES_XID": "false"})
+    config = load(
+        write(""), {"HOTSTAGE_FRAME_HEAT_WEIGHTS": '{"/v1/vision": 2.5}', "HOTSTAGE_PROBES_XID": "false"}
+    )
     assert config.frame.heat_weights == {"/v1/vision": 2.5}
     assert config.probes.xid is False

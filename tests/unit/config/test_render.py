@@ -33,7 +33,10 @@ def test_every_key_is_explained():
         f"{name}.{key}"
         for name, definition in schema()["$defs"].items()
         for key, entry in definition["properties"].items()
-        if "description" not in entry and "$ref" not in str(entry) and not key.endswith("_seconds") and name != "LogConfig"
+        if "description" not in entry
+        and "$ref" not in str(entry)
+        and not key.endswith("_seconds")
+        and name != "LogConfig"
     ]
     assert undescribed == []
 
