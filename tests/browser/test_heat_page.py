@@ -61,6 +61,21 @@ def test_everything_is_there_with_units(view: View) -> None:
     assert "n < 20" in view.text("#heat-points")
 
 
+def test_each_marker_has_a_stem_down_to_the_floor_and_the_hottest_a_name(view: View) -> None:
+    view.open_drawn()
+    markers, stems = view.ask(f"() => {PLOT}.data.map(t => ({{x: t.x, z: t.z, text: t.text, mode: t.mode}}))")
+    assert len(stems["x"]) == 3 * len(markers["x"])
+    assert stems["z"][:3] == [0, markers["z"][0], None]
+    assert markers["mode"] == "markers+text"
+    assert stems["mode"] == "lines"
+    assert sorted(filter(None, markers["text"])) == [
+        "/v1/audio/transcriptions",
+        "/v1/chat/completions",
+        "/v1/encode",
+        "/v1/video/describe",
+    ]
+
+
 def test_the_camera_stays_while_the_scene_is_updated(view: View) -> None:
     view.open_drawn()
     before = view.ask(EYE)

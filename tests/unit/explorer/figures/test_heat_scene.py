@@ -52,7 +52,7 @@ def test_camera_and_user_state_are_kept_over_redraws() -> None:
     assert layout["uirevision"] == layout["scene"]["uirevision"] == "heat"
 
 
-def test_each_marker_has_a_stem_down_to_the_floor() -> None:
-    stems = scene(made())["data"][1]
-    assert stems["x"] == [2.0, 2.0, None, 3.0, 3.0, None]
-    assert stems["z"] == [0.0, 50.0, None, 0.0, 75.0, None]
+def test_stems_and_names_are_left_to_the_first_update() -> None:
+    markers, stems = scene(made())["data"]
+    assert markers["mode"] == "markers"
+    assert (stems["mode"], stems["x"]) == ("lines", [])
