@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.kernel_rows import MS, KernelRequest
+from support.kernel_rows import MS, KernelRequest
 
 from hotstage.api.requests import RequestLog
 from hotstage.probes.maps.layout import FINISHED_DTYPE
