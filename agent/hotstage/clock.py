@@ -30,7 +30,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks.
 
-    The offset between them is kept while it is right to a millisecond, so that one moment always gets one date.
+    The offset between them is kept while it is right to a millisecond: one moment always gets one date.
     """
 
     def __init__(self) -> None:
