@@ -69,6 +69,11 @@ class Baseline:
             excess = excess - np.array([offsets.get(int(each), 0.0) for each in instances])
         return excess
 
+    def excess_of(self, log_seconds: float, tokens: float, instance: int) -> float:
+        """`excess` of one piece of work."""
+        assert self.usual is not None
+        return self.usual.size.excess_of(log_seconds, tokens) - self.usual.instance_offsets.get(instance, 0.0)
+
     def learn(self, at_ns: int, log_seconds: float, tokens: float, instance: int) -> None:
         """Take a sample in; it counts at once while nothing is known, after the quarantine otherwise."""
         if self._first_ns is None:

@@ -72,6 +72,11 @@ class Judge:
         self.is_firing = False
 
     @property
+    def has_news(self) -> bool:
+        """Whether there is anything to conclude: a sample, or something begun that time may end."""
+        return self._has_news or self.is_firing or self._over_since_ns is not None
+
+    @property
     def is_suspicious(self) -> bool:
         return self.is_firing or self._sum.value > 0.4 * self._sum.limit
 
@@ -100,7 +105,7 @@ class Judge:
     def take(self, sample: Sample, usual: Usual, slack: float) -> float:
         """One sample → what its request has paid in all. `slack` is what the load excuses (log2)."""
         wide = max(usual.scatter - 0.35, 0.0)
-        drift = 0.75 * self._log_factor + wide + slack
+        drift = 0.68 * self._log_factor + wide + slack
         level = self.level(usual, slack)
         tail = _PER_EXCEEDING * max(usual.exceed_ratio - _EXCEEDING_FREE, 0.0)
         self._sum.limit = max(_SUM_LIMIT + tail, 20 * usual.scatter**2)
@@ -130,7 +135,7 @@ class Judge:
 
     def conclude(self, now_ns: int, usual: Usual, *, has_open: bool, others_fine: bool = False) -> None:
         """Set `is_firing` for this pulse. `others_fine`: the stage as a whole is fine by its last samples."""
-        if not self._has_news and not self.is_firing and self._over_since_ns is None:
+        if not self.has_news:
             return
         self._has_news = False
         is_over = self._sum.is_over or self._exceeded.is_over(usual.exceed_ratio)

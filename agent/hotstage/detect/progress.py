@@ -151,7 +151,7 @@ class Progress:
         hung = np.zeros(len(pids), np.int64)
         for pid, progress in self._processes.items():
             began, ended = progress.hung_ns
-            if ended:
+            if ended and len(pids):
                 overlap = np.minimum(until_ns, ended) - np.maximum(since_ns, began)
                 hung = np.where(pids == pid, np.maximum(overlap, 0), hung)
         return hung

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,10 @@ _REBASE_NS = 600_000_000_000
 """After so long an alarm, what was unusual is taken as usual and learned anew."""
 
 _Floats = NDArray[np.float64]
+_Places = NDArray[np.intp]
+_Code = tuple[int, int]
 _SpanKey = tuple[int, int]
+_KEYS = ("stage", "modality", "instance", "request_hash", "cgroup_id")
 
 
 @dataclass(slots=True)
@@ -46,6 +50,10 @@ class _Stream:
     whole: Judge
     instances: dict[int, Judge] = field(default_factory=dict)
     paid: dict[_SpanKey, float] = field(default_factory=dict)  # open spans that have paid in, and how much
+
+    @property
+    def has_news(self) -> bool:
+        return self.whole.has_news or any(judge.has_news for judge in self.instances.values())
 
     @property
     def is_firing(self) -> bool:
@@ -68,12 +76,8 @@ class StageLatency:
 
     def observe_pulse(self, pulse: Pulse) -> list[Finding]:
         """What is slow now. Ended spans first: an end decides what its age only suggested."""
-        for code, spans in _by_stream(pulse.ended):
-            self._judge_ended(self._stream(*code), pulse, spans)
-        open_streams = set()
-        for code, spans in _by_stream(pulse.open):
-            open_streams.add(code)
-            self._judge_open(self._stream(*code), pulse, spans)
+        self._judge_ended(pulse)
+        open_streams = self._judge_open(pulse)
         return [
             finding
             for code, stream in self._streams.items()
@@ -86,12 +90,12 @@ class StageLatency:
         By size where sizes explain durations, else what 95 % stay below. 0 for no spans.
         """
         longest = 0.0
-        for code, group in _by_stream(spans):
+        for code, place in _by_stream(spans):
             stream = self._streams.get(code)
             if stream is None or stream.baseline.usual is None:
                 return None
             size = stream.baseline.usual.size
-            longest = max(longest, float(np.max(size.high(group["tokens"].astype(float)))))
+            longest = max(longest, float(np.max(size.high(spans["tokens"][place].astype(float)))))
         return round(longest * 1e9)
 
     def _stream(self, stage: int, modality: int) -> _Stream:
@@ -102,80 +106,81 @@ class StageLatency:
             self._streams[stage, modality] = stream
         return stream
 
-    def _judge_ended(self, stream: _Stream, pulse: Pulse, spans: Rows) -> None:
+    def _judge_ended(self, pulse: Pulse) -> None:
+        spans = pulse.ended
+        if len(spans) == 0:
+            return
         began_ns, lasted_ns = spans["began_ns"].astype(np.int64), spans["duration_ns"].astype(np.int64)
         lasted_ns = lasted_ns - self._progress.hung_between(spans["pid"], began_ns, began_ns + lasted_ns)
-        seconds = np.maximum(lasted_ns / np.maximum(spans["count"], 1), 1e3) / 1e9
-        tokens = spans["tokens"] / np.maximum(spans["count"], 1)
-        logs = np.log2(seconds)
-        known = stream.baseline.usual is not None
-        excesses = stream.baseline.excess(logs, tokens, spans["instance"]) if known else np.zeros(len(spans))
-        for row, span in enumerate(spans):
-            instance = int(span["instance"])
-            paid = stream.paid.pop((int(span["request_hash"]), int(span["cgroup_id"])), None)
-            if known:
-                self._pay(
-                    stream, pulse, float(excesses[row]), float(seconds[row]), instance, paid, ended=True
-                )
+        count = np.maximum(spans["count"], 1)
+        seconds = np.maximum(lasted_ns / count, 1e3) / 1e9
+        columns = (seconds, np.log2(seconds), spans["tokens"] / count, *(spans[name] for name in _KEYS))
+        # A few spans each of many streams: plain numbers are cheaper here than arrays.
+        for second, log, tokens, stage, modality, instance, request, cgroup in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            if stage in UNJUDGED:
+                continue
+            stream = self._stream(stage, modality)
+            paid = stream.paid.pop((request, cgroup), None)
+            if stream.baseline.usual is not None:
+                excess = stream.baseline.excess_of(log, tokens, instance)
+                self._pay(stream, Sample(pulse.at_ns, excess, second, instance, True, paid))
             if not stream.is_firing:
-                stream.baseline.learn(pulse.at_ns, float(logs[row]), float(tokens[row]), instance)
+                stream.baseline.learn(pulse.at_ns, log, tokens, instance)
 
-    def _judge_open(self, stream: _Stream, pulse: Pulse, spans: Rows) -> None:
-        if stream.baseline.usual is None:
-            return
+    def _judge_open(self, pulse: Pulse) -> set[_Code]:
+        """Judge the ages → the streams that have open spans."""
+        spans = pulse.open
+        if len(spans) == 0:
+            return set()
         until_ns = self._progress.frozen_at(spans["pid"], spans["stage"], pulse.at_ns)
         began_ns = spans["began_ns"].astype(np.int64)
         hung_ns = self._progress.hung_between(spans["pid"], began_ns, until_ns)
         seconds = np.maximum(until_ns - began_ns - hung_ns, 1_000) / 1e9
-        excesses = stream.baseline.excess(np.log2(seconds), spans["tokens"].astype(float), spans["instance"])
-        self._forget_closed(stream, spans)
-        level = stream.whole.level(stream.baseline.usual, self._demand.slack)
-        over = np.flatnonzero(excesses > level)
-        over = over[np.argsort(spans["began_ns"][over], kind="stable")][-_OPEN_SPANS_MAX:]
-        for row in over.tolist():
+        logs, tokens = np.log2(seconds), spans["tokens"].astype(float)
+        found = set()
+        for code, place in _by_stream(spans):
+            found.add(code)
+            stream = self._stream(*code)
+            usual = stream.baseline.usual
+            if usual is None:
+                continue
+            excesses = stream.baseline.excess(logs[place], tokens[place], spans["instance"][place])
+            over = np.flatnonzero(excesses > stream.whole.level(usual, self._demand.slack))
+            if len(over):
+                over = over[np.argsort(began_ns[place][over], kind="stable")][-_OPEN_SPANS_MAX:]
+                self._pay_open(stream, pulse, place[over], excesses[over], seconds)
+        return found
+
+    def _pay_open(
+        self, stream: _Stream, pulse: Pulse, rows: _Places, excesses: _Floats, seconds: _Floats
+    ) -> None:
+        """Open spans that are too old pay what their age is worth; they pay the rest when they end."""
+        spans = pulse.open
+        for row, excess in zip(rows.tolist(), excesses.tolist(), strict=True):
             key = (int(spans["request_hash"][row]), int(spans["cgroup_id"][row]))
-            paid = stream.paid.get(key)
-            step = self._pay(
-                stream,
-                pulse,
-                float(excesses[row]),
-                float(seconds[row]),
-                int(spans["instance"][row]),
-                paid,
-                ended=False,
-            )
-            stream.paid[key] = step
-
-    def _pay(
-        self,
-        stream: _Stream,
-        pulse: Pulse,
-        excess: float,
-        seconds: float,
-        instance: int,
-        paid: float | None,
-        *,
-        ended: bool,
-    ) -> float:
-        """Give one sample to the stream's judges → what its request has paid in all."""
-        judge = stream.instances.get(instance)
-        if judge is None:
-            judge = stream.instances[instance] = Judge(self._factor)
-        usual = stream.baseline.usual
-        assert usual is not None
-        sample = Sample(pulse.at_ns, excess, seconds, instance, ended, paid)
-        judge.take(sample, usual, self._demand.slack)
-        return stream.whole.take(sample, usual, self._demand.slack)
-
-    def _forget_closed(self, stream: _Stream, spans: Rows) -> None:
+            instance, paid = int(spans["instance"][row]), stream.paid.get(key)
+            sample = Sample(pulse.at_ns, excess, float(seconds[row]), instance, False, paid)
+            stream.paid[key] = self._pay(stream, sample)
         if len(stream.paid) > 2 * _OPEN_SPANS_MAX:
             still = set(zip(spans["request_hash"].tolist(), spans["cgroup_id"].tolist(), strict=True))
             stream.paid = {key: paid for key, paid in stream.paid.items() if key in still}
 
+    def _pay(self, stream: _Stream, sample: Sample) -> float:
+        """Give one sample to the stream's judges → what its request has paid in all."""
+        judge = stream.instances.get(sample.instance)
+        if judge is None:
+            judge = stream.instances[sample.instance] = Judge(self._factor)
+        usual = stream.baseline.usual
+        assert usual is not None
+        judge.take(sample, usual, self._demand.slack)
+        return stream.whole.take(sample, usual, self._demand.slack)
+
     def _conclude(self, stream: _Stream, pulse: Pulse, *, has_open: bool) -> Finding | None:
         usual = stream.baseline.usual
         was_firing = stream.is_firing
-        if usual is not None:
+        if usual is not None and stream.has_news:
             stream.whole.conclude(pulse.at_ns, usual, has_open=has_open)
             fine = stream.whole.fine_in_a_row > CLEAR_SAMPLES
             for judge in stream.instances.values():
@@ -251,13 +256,13 @@ def lone_instance(judges: Mapping[int, Judge], since_ns: int, now_ns: int) -> in
     return slow[0] if len(slow) == 1 else 0
 
 
-def _by_stream(spans: Rows) -> list[tuple[tuple[int, int], Rows]]:
-    """Spans of judged stages grouped by (stage, modality)."""
+def _by_stream(spans: Rows) -> list[tuple[_Code, _Places]]:
+    """((stage, modality), rows) of the judged stages."""
     if len(spans) == 0:
         return []
     codes = spans["stage"].astype(np.int64) << 8 | spans["modality"]
-    return [
-        ((int(code) >> 8, int(code) & 0xFF), spans[codes == code])
-        for code in np.unique(codes)
-        if int(code) >> 8 not in UNJUDGED
-    ]
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    edges = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
+    groups = [(int(codes[first]), order[first:last]) for first, last in pairwise(edges)]
+    return [((code >> 8, code & 0xFF), place) for code, place in groups if code >> 8 not in UNJUDGED]

@@ -76,7 +76,7 @@ class Ledger:
         current, is_new = self._summarise(inflight, before)
         ended = _settle(inflight, current, before, final=False)
 
-        told = _join(current, before)
+        told = _join(current, before) if len(ending.keys) else before
         last, last_is_new = self._summarise(ending, told)
         last.rows["ended_ns"] = ending["ended_ns"]
         last.rows["outcome"] = np.minimum(ending["outcome"], OUTCOME_LOST)
@@ -91,12 +91,12 @@ class Ledger:
         lost["outcome"], lost["ended_ns"] = OUTCOME_LOST, at_ns
 
         step = LedgerStep(
-            ended=np.concatenate([ended, ended_last]),
+            ended=_both(ended, ended_last),
             open=_open_spans(at_ns, inflight, current.rows, alive),
             requests_open=current.rows[alive],
-            requests_ended=np.concatenate([last.rows, lost]),
+            requests_ended=_both(last.rows, lost),
             started=self._count_started(current.rows[is_new], last.rows[last_is_new]),
-            output_tokens=np.concatenate([_new_tokens(current, before), _new_tokens(last, told)]),
+            output_tokens=_both(_new_tokens(current, before), _new_tokens(last, told)),
         )
         self._known = _join(current.take(alive), unseen.take(~given_up))
         self._at_ns = at_ns
@@ -202,6 +202,13 @@ def _join(first: _Sums, second: _Sums) -> _Sums:
         )
     )
     return both.take(np.argsort(both.key, kind="stable"))
+
+
+def _both(first: Rows, second: Rows) -> Rows:
+    """One after the other; structured rows are dear to concatenate, and one side is mostly empty."""
+    if len(second) == 0:
+        return first
+    return second if len(first) == 0 else np.concatenate([first, second])
 
 
 def _find(

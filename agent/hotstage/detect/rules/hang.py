@@ -63,15 +63,15 @@ class Hang:
         return findings
 
     def _silence(self, process: ProcessProgress, pulse: Pulse) -> _Silence | None:
-        """The silence to hold against a limit; None while nobody waits."""
+        """The silence to hold against a limit; None while nobody waits, or not for long enough."""
         spans = pulse.open[pulse.open["pid"] == process.pid]
         demand_ns = process.demand_since_ns
         if demand_ns is None:
-            return self._host_silence(process, spans)
+            return self._host_silence(process, spans, pulse.at_ns)
         if process.is_loading:
             return _Silence(max(process.any_ns, demand_ns), _LOADING_NS, "nothing has moved while loading")
         device_ns = max(process.device_ns, demand_ns)
-        if process.has_cadence:
+        if process.has_cadence and pulse.at_ns - device_ns >= self._limit_ns:
             gaps_ns = min(round(_GAPS * process.longest_gap_ns), _GAP_LIMIT_NS)
             # Decoding launches all the time; one prefill or encoder call may be one long wait.
             single = spans[(spans["began_ns"] <= device_ns) & (spans["stage"] != Stage.llm_decode)]
@@ -79,17 +79,22 @@ class Hang:
             limit_ns = max(self._limit_ns, gaps_ns, single_ns)
             if pulse.at_ns - device_ns >= limit_ns:
                 return _Silence(device_ns, limit_ns, "no launch, no stage end and no token")
+        output_ns = max(process.output_ns, demand_ns)
+        if pulse.at_ns - output_ns < self._blind_limit_ns:
+            return None
         return _Silence(
-            max(process.output_ns, demand_ns),
+            output_ns,
             self._patience_ns(process, spans, self._blind_limit_ns),
             "no stage has ended and no token has come out",
         )
 
-    def _host_silence(self, process: ProcessProgress, spans: Rows) -> _Silence | None:
+    def _host_silence(self, process: ProcessProgress, spans: Rows, now_ns: int) -> _Silence | None:
         """All requests are in stages of the CPU and none of these ends; a slow peer may be the reason."""
         if len(spans) == 0:
             return None
         since_ns = max(process.any_ns, int(spans["began_ns"].min()))
+        if now_ns - since_ns < _HOST_LIMIT_NS:
+            return None
         return _Silence(since_ns, self._patience_ns(process, spans, _HOST_LIMIT_NS), "no stage has ended")
 
     def _patience_ns(self, process: ProcessProgress, spans: Rows, least_ns: int) -> int:

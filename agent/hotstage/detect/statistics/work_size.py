@@ -53,6 +53,15 @@ class WorkSize:
         seconds: Floats = np.exp2(self.expected(tokens) + beyond)
         return seconds
 
+    def excess_of(self, log_seconds: float, tokens: float) -> float:
+        """`excess` of one piece of work, without the cost of arrays."""
+        if math.isinf(self.offset):
+            return log_seconds - self.log_rate
+        if tokens <= 0:
+            return log_seconds - self.plain_high
+        usual = self.log_rate + math.log2(self.offset + tokens)
+        return log_seconds - usual - math.log2(max(tokens / max(self.largest, 1.0), 1.0))
+
     def excess(self, log_seconds: Floats, tokens: Floats) -> Floats:
         """log2 of actual ÷ usual duration, (N,). Beyond the largest size seen, growth may be quadratic."""
         excess = log_seconds - self.expected(tokens)
