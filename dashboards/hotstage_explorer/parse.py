@@ -25,6 +25,22 @@ from hotstage_explorer.picture import (
 MAX_ROWS = 20_000
 MAX_TEXT = 160
 MAX_INTEGER = 1 << 63
+# The pinned stages in the order in which a request goes through them; a test compares them with the agent's.
+PIPELINE = (
+    *(
+        "gateway",
+        "media_fetch",
+        "media_decode",
+        "preprocess",
+        "tokenize",
+        "queue",
+        "model_load",
+        "lora_apply",
+    ),
+    *("vision_encode", "audio_encode", "video_encode", "cross_modal_align", "llm_prefill", "llm_decode"),
+    *("kv_transfer", "sample", "detokenize", "other"),
+)
+_PIPELINE = {stage: n for n, stage in enumerate(PIPELINE)}
 _URGENCY = {"open": 0, "forced_open": 0, "half_open": 1, "closed": 3}
 # Bidirectional controls can make a name read as another one.
 _INVISIBLE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
@@ -111,8 +127,8 @@ def basis(content: dict[str, Any]) -> str | None:
 
 
 def stages(content: dict[str, Any]) -> Stages:
-    """`/v1/stages` → rows in the agent's (pipeline) order."""
-    rows = tuple(
+    """`/v1/stages` → rows in pipeline order, stages that a server made up at the end."""
+    rows = (
         StageRow(
             stage=text(row.get("stage"), 48) or "(unnamed)",
             modality=text(row.get("modality"), 24) or "unknown",
@@ -126,7 +142,8 @@ def stages(content: dict[str, Any]) -> Stages:
         )
         for row in _rows(content, "stages", 1000)
     )
-    return Stages(rows, positive(content.get("unattributed_ratio")))
+    ordered = sorted(rows, key=lambda r: (_PIPELINE.get(r.stage, len(_PIPELINE)), r.stage, r.modality))
+    return Stages(tuple(ordered), positive(content.get("unattributed_ratio")))
 
 
 def windows(content: dict[str, Any]) -> tuple[WindowRow, ...]:

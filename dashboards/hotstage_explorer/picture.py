@@ -16,7 +16,10 @@ Link = Literal["starting", "live", "unreachable"]
 
 @dataclass(frozen=True, slots=True)
 class HeatPoint:
-    """One endpoint on one instance; `p95_seconds` is None below 20 requests in the last 60 s."""
+    """One endpoint on one instance; `p95_seconds` is None below 20 requests in the last 60 s.
+
+    `requests` ended since the agent began to see this point.
+    """
 
     endpoint: str
     instance: str

@@ -22,7 +22,7 @@ def significant(value: float | None) -> str:
         return f"{value:.1f}"
     if size >= 0.9995:
         return f"{value:.2f}"
-    return f"{value:.3g}"
+    return f"{value:#.3g}"
 
 
 def duration(seconds: float | None) -> str:

@@ -224,7 +224,7 @@ class Script:
             "missed": [],
             "processes": []
             if self.mode == "empty"
-            else [{"pid": 1, "libraries": []}, {"pid": 2, "libraries": []}],
+            else [{"pid": pid, "name": f"engine-{pid}", "libraries": []} for pid in (4210, 4211)],
             "calls": {"counted": counted, "open": 3, "lost": 0, "by_call": {}},
             "losses": {},
         }

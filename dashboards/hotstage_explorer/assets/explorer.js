@@ -149,12 +149,12 @@
                 stems.z.push(0, c.z[n], null);
             });
             for (const axis of ["x", "y", "z"]) data[axis].push(stems[axis]);
-            // Plotly repeats a short list for the traces that follow: undefined is what leaves the stems alone.
-            for (const value of Object.values(data)) if (value.length === 1) value.push(undefined);
         }
         const layout = {};
         const axes = JSON.stringify(c.axes);
         if (old.axes !== axes) {
+            data["marker.cmax"] = [c.load_top];
+            data["marker.colorbar.tickvals"] = [c.load_ticks];
             for (const [letter, axis] of Object.entries(c.axes)) {
                 if (letter === "z" && !is3d) continue;
                 const name = `${is3d ? "scene." : ""}${letter}axis`;
@@ -165,6 +165,8 @@
                 layout[`${name}.tickvals`] = axis.ticks;
             }
         }
+        // Plotly repeats a short list for the traces that follow: undefined is what leaves the stems alone.
+        if (is3d) for (const value of Object.values(data)) if (value.length === 1) value.push(undefined);
         shown.set(gd, {fixed, axes});
         return {data, layout, traces: is3d ? [0, 1] : [0]};
     }

@@ -95,7 +95,7 @@ COLUMNS = (
     Column(
         "requests",
         "Requests",
-        "count",
+        "ended",
         lambda p: p.requests,
         lambda p: known(units.count(p.requests), "the agent has not said"),
     ),

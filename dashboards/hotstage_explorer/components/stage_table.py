@@ -58,9 +58,9 @@ def _row(row: StageRow, window: WindowRow | None) -> Node:
         known(units.count(row.inflight), "the agent has not said"),
         _oldest(row),
         known(units.significant(row.rate), "no rate yet"),
-        quantile(row.p50_seconds),
-        quantile(row.p95_seconds),
-        quantile(row.p99_seconds),
+        quantile(row.p50_seconds, row.requests),
+        quantile(row.p95_seconds, row.requests),
+        quantile(row.p99_seconds, row.requests),
         known(units.count(row.requests), "the agent has not said"),
     )
     return node(

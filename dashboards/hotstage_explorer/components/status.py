@@ -18,7 +18,7 @@ def status(picture: Picture, state: Freshness, now: float) -> list[Node]:
     lost = "number bad" if seen.lost else "number"
     ratio = units.percent(picture.stages.value.unattributed_ratio)
     return [
-        _figure("Host", picture.host or unknown(_NOT_SAID)),
+        _figure("Host", picture.host or unknown(_NOT_SAID), kind="host", title=picture.host),
         _figure(
             "Probes",
             known(_probes(seen), _NOT_SAID),
@@ -61,7 +61,7 @@ def _attached(seen: Coverage) -> list[Child]:
         node("span", f" in {units.count(seen.processes)} process{several}", cls="soft")
         if seen.processes is not None
         else None,
-        node("span", f" · {units.count(seen.missed)} missed", cls="warn") if seen.missed else None,
+        node("span", f" · {units.count(seen.missed)} missed", cls="soft") if seen.missed else None,
     ]
 
 

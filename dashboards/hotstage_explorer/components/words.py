@@ -31,7 +31,7 @@ def quantile(seconds: float | None, requests: int | None = None) -> Child:
     if seconds is not None:
         return units.duration(seconds)
     if requests == 0:
-        return unknown("no request in the last 60 s")
+        return unknown("no request has ended yet")
     return unknown("fewer than 20 requests in the last 60 s", TOO_FEW)
 
 

@@ -31,11 +31,11 @@ def plane(columns: dict[str, Any]) -> dict[str, Any]:
                     "symbol": columns["symbol"],
                     "color": columns["z"],
                     "cmin": 0,
-                    "cmax": 100,
+                    "cmax": columns["load_top"],
                     "colorscale": palette.LOAD_SCALE,
                     "opacity": 0.95,
                     "line": {"color": "rgba(232, 237, 244, 0.75)", "width": columns["outline"]},
-                    "colorbar": {**colour_bar(), "xanchor": "left", "x": 1.01},
+                    "colorbar": {**colour_bar(columns), "xanchor": "left", "x": 1.01},
                 },
             }
         ],

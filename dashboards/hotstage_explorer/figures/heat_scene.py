@@ -46,8 +46,7 @@ def scene(columns: dict[str, Any]) -> dict[str, Any]:
                 "bgcolor": palette.PANEL,
                 "xaxis": _axis(axes["x"]),
                 "yaxis": _axis(axes["y"]),
-                # A floor, but no walls: a wall would cut the names of the points before it.
-                "zaxis": {**_axis(axes["z"]), "showbackground": True, "backgroundcolor": palette.FLOOR},
+                "zaxis": _axis(axes["z"]),
             },
         },
     }
@@ -70,23 +69,24 @@ def _markers(columns: dict[str, Any]) -> dict[str, Any]:
             "symbol": columns["symbol"],
             "color": columns["z"],
             "cmin": 0,
-            "cmax": 100,
+            "cmax": columns["load_top"],
             "colorscale": palette.LOAD_SCALE,
             "opacity": 0.95,
             "line": {"color": "rgba(232, 237, 244, 0.75)", "width": columns["outline"]},
-            "colorbar": colour_bar(),
+            "colorbar": colour_bar(columns),
         },
     }
 
 
-def colour_bar() -> dict[str, Any]:
+def colour_bar(columns: dict[str, Any]) -> dict[str, Any]:
+    """Fixed like the load axis, with the same ticks."""
     return {
         "title": {
             "text": "Instance load (%)",
             "side": "right",
             "font": {"color": palette.INK_SOFT, "size": 12},
         },
-        "tickvals": [0, 20, 40, 60, 80, 100],
+        "tickvals": columns["load_ticks"],
         "tickfont": {"color": palette.INK_SOFT, "size": 11},
         "thickness": 12,
         "len": 0.62,
@@ -123,7 +123,7 @@ def _axis(axis: dict[str, Any]) -> dict[str, Any]:
         "gridcolor": palette.GRID,
         "linecolor": palette.GRID,
         "zeroline": False,
-        "showbackground": False,
+        "showbackground": False,  # a wall or floor would cut the names of the points before it
         "showspikes": True,
         "spikecolor": palette.INK_SOFT,
         "spikethickness": 1,

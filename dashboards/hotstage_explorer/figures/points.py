@@ -35,7 +35,7 @@ HOVER_TEMPLATE = (
     "P95 latency %{customdata[5]}<br>"
     "Instance load %{customdata[6]} (CPU %{customdata[7]}, memory %{customdata[8]})<br>"
     "Dispatch deviation %{customdata[9]} (log2 of load share ÷ heat share)<br>"
-    "%{customdata[10]} requests<extra></extra>"
+    "%{customdata[10]} requests ended<extra></extra>"
 )
 
 
@@ -60,11 +60,14 @@ def select(points: Sequence[HeatPoint], limit: int = MAX_DRAWN) -> Selection:
     )
 
 
-def columns(drawn: Sequence[HeatPoint], scales: Scales, *, is_log: bool) -> dict[str, Any]:
+def columns(
+    drawn: Sequence[HeatPoint], scales: Scales, *, is_log: bool = False, is_load_fitted: bool = False
+) -> dict[str, Any]:
     """The drawing as plain JSON: coordinates in the axes' units, hover texts' parts, axes."""
     per_unit, _ = p95_unit(scales)
     many = len(drawn) > MAX_STEMS
     largest = LARGEST_OF_MANY_PX if many else LARGEST_PX
+    load_top = _rounded(100 * (scales.load_fit_ratio if is_load_fitted else scales.load_ratio))
     return {
         "ids": [f"{p.endpoint}|{p.instance}|{p.modality}" for p in drawn],
         "x": [_rounded(p.heat) for p in drawn],
@@ -78,11 +81,13 @@ def columns(drawn: Sequence[HeatPoint], scales: Scales, *, is_log: bool) -> dict
         "hover": [_hover_parts(p) for p in drawn],
         "hovertemplate": HOVER_TEMPLATE,
         "stems": not many,
-        "axes": axes(scales, is_log=is_log),
+        "load_top": load_top,
+        "load_ticks": [_rounded(load_top * n / 5) for n in range(6)],
+        "axes": axes(scales, load_top, is_log=is_log),
     }
 
 
-def axes(scales: Scales, *, is_log: bool) -> dict[str, dict[str, Any]]:
+def axes(scales: Scales, load_top: float, *, is_log: bool) -> dict[str, dict[str, Any]]:
     """Titles with units, fixed ranges, ticks (None: plotly's own); a log axis has its range in decades."""
     per_unit, unit = p95_unit(scales)
     top = _rounded(scales.p95_seconds * per_unit)
@@ -96,7 +101,7 @@ def axes(scales: Scales, *, is_log: bool) -> dict[str, dict[str, Any]]:
             "range": [round(math.log10(floor), 6), round(math.log10(top), 6)],
             "ticks": _log_ticks(floor, top),
         }
-    load = {"title": "Instance load (%)", "type": "linear", "range": [0, _rounded(scales.load_ratio * 100)]}
+    load = {"title": "Instance load (%)", "type": "linear", "range": [0, load_top]}
     return {name: {"ticks": None, **axis} for name, axis in (("x", heat), ("y", p95), ("z", load))}
 
 

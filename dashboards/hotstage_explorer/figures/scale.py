@@ -15,12 +15,16 @@ _HEADROOM = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Upper ends; `p95_floor_seconds` is the lower end of the logarithmic P95 axis and only shrinks."""
+    """Upper ends; `p95_floor_seconds` is the lower end of the logarithmic P95 axis and only shrinks.
+
+    The load axis ends at 100 %, unless it is asked to fit: then at `load_fit_ratio`.
+    """
 
     heat: float = 1.0
     p95_seconds: float = 0.1
     p95_floor_seconds: float = 0.01
     load_ratio: float = 1.0
+    load_fit_ratio: float = 0.01
     requests: float = 100.0
 
     def to_json(self) -> dict[str, float]:
@@ -64,6 +68,7 @@ def grown(previous: Scales | None, points: Iterable[HeatPoint]) -> Scales:
         p95_seconds=_end(old.p95_seconds, previous is not None, p95),
         p95_floor_seconds=_floor(previous, p95) if p95 else old.p95_floor_seconds,
         load_ratio=_end(old.load_ratio, True, (p.load_ratio for p in points)),
+        load_fit_ratio=_end(old.load_fit_ratio, True, (p.load_ratio for p in points)),
         requests=_end(old.requests, previous is not None, (p.requests for p in points)),
     )
 

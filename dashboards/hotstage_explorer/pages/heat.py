@@ -35,10 +35,17 @@ from hotstage_explorer.picture import Picture
 
 PATH = "/"
 TITLE = "Heat"
+_DEFAULT_VIEW = point_table.View()
 
 
 def content(
-    picture: Picture, now: float, *, view: point_table.View, scales: Scales | None, is_log: bool
+    picture: Picture,
+    now: float,
+    *,
+    view: point_table.View = _DEFAULT_VIEW,
+    scales: Scales | None = None,
+    is_log: bool = False,
+    is_load_fitted: bool = False,
 ) -> tuple[dict[str, Any], Scales]:
     """(all that one picture puts on the page, the axes' ends to grow from); `now` is monotonic seconds."""
     state = notices.freshness(picture, now)
@@ -49,7 +56,7 @@ def content(
         "clock": units.clock(picture.tick_wall_ns),
         "state": state,
         "open_windows": sum(w.is_open for w in picture.windows.value),
-        "drawing": points.columns(selection.drawn, ends, is_log=is_log),
+        "drawing": points.columns(selection.drawn, ends, is_log=is_log, is_load_fitted=is_load_fitted),
         "panels": _panels(picture, now, state, selection, view),
     }
     return shown, ends
@@ -57,7 +64,7 @@ def content(
 
 def layout(feed: Feed) -> html.Div:
     """The page with the newest picture already in it."""
-    shown, ends = content(feed.latest(), time.monotonic(), view=point_table.View(), scales=None, is_log=False)
+    shown, ends = content(feed.latest(), time.monotonic())
     return page(shown, {"version": shown["version"], "scales": ends.to_json()}, TITLE, PATH)
 
 
@@ -98,14 +105,19 @@ def _panels(
 
 
 def _register_tick(app: Dash, feed: Feed) -> None:
-    def tick(_beat: int, axis: str, _refit: int, view: Any, kept: Any) -> tuple[Any, Any]:
+    def tick(_beat: int, p95: str, load: str, _refit: int, view: Any, kept: Any) -> tuple[Any, Any]:
         picture = feed.latest()
         known = kept if isinstance(kept, dict) else {}
         if ctx.triggered_id == "heat-beat" and known.get("version") == picture.version:
             raise PreventUpdate
         scales = None if ctx.triggered_id == "heat-refit" else Scales.from_json(known.get("scales"))
         shown, ends = content(
-            picture, time.monotonic(), view=point_table.view_of(view), scales=scales, is_log=axis == "log"
+            picture,
+            time.monotonic(),
+            view=point_table.view_of(view),
+            scales=scales,
+            is_log=p95 == "log",
+            is_load_fitted=load == "fit",
         )
         return shown, {"version": picture.version, "scales": ends.to_json()}
 
@@ -114,6 +126,7 @@ def _register_tick(app: Dash, feed: Feed) -> None:
         Output("heat-kept", "data"),
         Input("heat-beat", "n_intervals"),
         Input("heat-p95-axis", "data"),
+        Input("heat-load-axis", "data"),
         Input("heat-refit", "n_clicks"),
         Input("heat-view-of-points", "data"),
         State("heat-kept", "data"),
@@ -134,16 +147,18 @@ def _register_tick(app: Dash, feed: Feed) -> None:
 
 
 def _register_drawing(app: Dash, feed: Feed) -> None:
-    def draw(view: str, axis: str, kept: Any) -> dcc.Graph:
+    def draw(view: str, p95: str, load: str, kept: Any) -> dcc.Graph:
         selection = points.select(feed.latest().heat.value)
         scales = Scales.from_json(kept.get("scales")) if isinstance(kept, dict) else None
-        columns = points.columns(selection.drawn, grown(scales, selection.drawn), is_log=axis == "log")
+        ends = grown(scales, selection.drawn)
+        columns = points.columns(selection.drawn, ends, is_log=p95 == "log", is_load_fitted=load == "fit")
         return graph("heat-graph", scene(columns) if view == "3d" else plane(columns))
 
     app.callback(
         Output("heat-figure", "children"),
         Input("heat-view", "data"),
         State("heat-p95-axis", "data"),
+        State("heat-load-axis", "data"),
         State("heat-kept", "data"),
         prevent_initial_call=True,
     )(draw)

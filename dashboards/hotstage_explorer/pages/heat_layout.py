@@ -111,14 +111,15 @@ def _scene_panel(drawing: dict[str, Any]) -> html.Section:
                 [
                     html.Div(
                         [
-                            html.H1("Endpoint heat, latency and load"),
+                            html.H1("Heat, P95 latency and load"),
                             html.P(id="heat-basis", className="soft"),
                         ]
                     ),
                     html.Div(
                         [
                             _choice("heat-view", "View", (("3D", "3d"), ("2D", "2d"))),
-                            _choice("heat-p95-axis", "P95 axis", (("Linear", "linear"), ("Log", "log"))),
+                            _choice("heat-p95-axis", "P95", (("Linear", "linear"), ("Log", "log"))),
+                            _choice("heat-load-axis", "Load", (("0–100 %", "full"), ("Fit", "fit"))),
                             html.Button(
                                 "Refit axes",
                                 id="heat-refit",

@@ -140,3 +140,18 @@ def test_no_object_whatever_breaks_a_reader(content: dict[str, Any]) -> None:
 def test_what_is_read_can_be_sent_to_a_browser(content: dict[str, Any]) -> None:
     for point in parse.points(content):
         json.dumps([point.endpoint, point.heat], allow_nan=False).encode("utf-8")
+
+
+def test_stages_come_in_pipeline_order_and_made_up_ones_last() -> None:
+    names = ["zoom", "llm_decode", "gateway", "llm_decode"]
+    rows = [
+        {"stage": name, "modality": m}
+        for name, m in zip(names, ["text", "video", "text", "image"], strict=True)
+    ]
+    made = parse.stages({"stages": rows}).rows
+    assert [(r.stage, r.modality) for r in made] == [
+        ("gateway", "text"),
+        ("llm_decode", "image"),
+        ("llm_decode", "video"),
+        ("zoom", "text"),
+    ]

@@ -16,6 +16,7 @@ from hotstage_explorer import units
         (12.34, "12.3"),
         (1.0, "1.00"),
         (0.01234, "0.0123"),
+        (0.8, "0.800"),
     ],
 )
 def test_three_digits_are_kept(value: float | None, said: str) -> None:

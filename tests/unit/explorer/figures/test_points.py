@@ -9,6 +9,8 @@ from hotstage_explorer.figures import points
 from hotstage_explorer.figures.scale import Scales, grown
 from hotstage_explorer.picture import HeatPoint
 
+MISSING = pytest.mark.parametrize("missing", ["heat", "p95_seconds", "load_ratio"])
+
 
 def point(
     name: str = "/a", instance: str = "i-0", modality: str = "text", **figures: float | None
@@ -61,7 +63,15 @@ def test_a_wide_log_axis_has_a_tick_a_decade() -> None:
     assert axis["ticks"] == [0.001, 0.01, 0.1, 1.0, 10.0]
 
 
-@pytest.mark.parametrize("missing", ["heat", "p95_seconds", "load_ratio"])
+def test_the_load_axis_is_the_whole_range_unless_asked_to_fit() -> None:
+    drawn = [point(load_ratio=0.012)]
+    whole = points.columns(drawn, grown(None, drawn))
+    fitted = points.columns(drawn, grown(None, drawn), is_load_fitted=True)
+    assert (whole["load_top"], whole["load_ticks"]) == (100, [0, 20, 40, 60, 80, 100])
+    assert (fitted["load_top"], fitted["axes"]["z"]["range"]) == (2, [0, 2])
+
+
+@MISSING
 def test_a_point_without_a_coordinate_is_left_out_and_never_at_zero(missing: str) -> None:
     selection = points.select([point(), point("/b", **{missing: None})])
     assert [p.endpoint for p in selection.drawn] == ["/a"]

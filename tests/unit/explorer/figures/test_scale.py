@@ -30,7 +30,7 @@ def test_the_first_ends_fit_the_points_with_headroom() -> None:
     assert (ends.heat, ends.requests) == (20, 1000)
     assert ends.p95_seconds == pytest.approx(0.5)
     assert ends.p95_floor_seconds == pytest.approx(0.1)
-    assert ends.load_ratio == 1.0
+    assert (ends.load_ratio, ends.load_fit_ratio) == (1.0, 1.0)
 
 
 def test_ends_stand_still_while_points_move_inside_them() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hotstage_explorer.components.point_table import View
 from hotstage_explorer.figures.scale import Scales
 from hotstage_explorer.pages import heat
 from hotstage_explorer.pages.heat_layout import page
@@ -24,24 +23,24 @@ def ids(component: Any) -> set[str]:
 
 
 def test_all_that_goes_to_the_browser_is_plain_json() -> None:
-    shown, ends = heat.content(PICTURE, 0.1, view=View(), scales=None, is_log=False)
+    shown, ends = heat.content(PICTURE, 0.1)
     assert json.loads(json.dumps(shown, allow_nan=False)) == shown
     assert (shown["version"], shown["state"], shown["open_windows"]) == (3, "live", 0)
     assert ends.heat == 20
 
 
 def test_axes_grow_from_what_the_browser_kept() -> None:
-    shown, _ = heat.content(PICTURE, 0.1, view=View(), scales=Scales(heat=500.0), is_log=False)
+    shown, _ = heat.content(PICTURE, 0.1, scales=Scales(heat=500.0))
     assert shown["drawing"]["axes"]["x"]["range"] == [0, 500.0]
 
 
 def test_every_panel_has_its_place_on_the_page() -> None:
-    shown, ends = heat.content(PICTURE, 0.1, view=View(), scales=None, is_log=False)
+    shown, ends = heat.content(PICTURE, 0.1)
     made = page(shown, {"version": 3, "scales": ends.to_json()}, "Heat", "/")
     assert set(shown["panels"]) <= ids(made)
 
 
 def test_a_picture_of_nothing_makes_a_page_too() -> None:
-    shown, _ = heat.content(Picture("http://h"), 0.0, view=View(), scales=None, is_log=True)
+    shown, _ = heat.content(Picture("http://h"), 0.0, is_log=True)
     assert shown["state"] == "starting"
     assert shown["drawing"]["x"] == []

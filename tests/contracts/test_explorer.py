@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The explorer knows the agent only by its HTTP: what it assumes is what the agent promises."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from hotstage.stages.stage import Modality, Stage
+from hotstage_explorer import parse
+from hotstage_explorer.figures.points import SYMBOLS
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
+
+from fake_agent import Script
+
+OPENAPI: dict[str, Any] = json.loads(files("hotstage.api").joinpath("openapi.json").read_bytes())
+PATHS = ("/v1/heat", "/v1/stages", "/v1/windows", "/v1/breakers", "/v1/coverage")
+
+
+def test_stages_are_ordered_as_the_agent_pins_them() -> None:
+    assert tuple(stage.name for stage in Stage) == parse.PIPELINE
+
+
+def test_every_modality_has_a_shape() -> None:
+    assert {modality.name for modality in Modality} - set(SYMBOLS) == {"unknown"}
+
+
+@pytest.mark.parametrize("mode", ["fault", "calm", "empty", "young"])
+@pytest.mark.parametrize("path", PATHS)
+def test_the_browser_tests_stand_in_says_what_the_agent_promises(path: str, mode: str) -> None:
+    answer = OPENAPI["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    validator = Draft202012Validator({**answer, "components": OPENAPI["components"]})
+    errors = [
+        f"{error.json_path}: {error.message}" for error in validator.iter_errors(Script(mode=mode).body(path))
+    ]
+    assert errors == []
