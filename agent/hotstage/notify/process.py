@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 
 from hotstage.clock import Clock, SystemClock
 from hotstage.config.settings import NotifyConfig
@@ -103,16 +102,13 @@ class Notifier:
 
 def run(config: NotifyConfig) -> None:
     """Until SIGTERM or SIGINT. Raises ConfigError or StoreError before anything has begun."""
-    ended = threading.Event()
-
-    def end(signum: int, frame: FrameType | None) -> None:
-        ended.set()
-
+    # Blocked here and in every thread, and taken by `sigwait`: a handler that sets an event can come just
+    # before the main thread begins to wait for it, and is then not run until something else wakes it.
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     notifier = Notifier(config, os.environ, SystemClock())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
     notifier.start()
-    ended.wait()
+    signal.sigwait(ends)
     notifier.stop()
     log.info("notifier stopped")
 

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, TextIO, cast
 
 from hotstage.clock import SystemClock
@@ -183,18 +182,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (HotstageError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    ended = threading.Event()
-
-    def end(signum: int, frame: FrameType | None) -> None:
-        ended.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     files = [options.log.open("a")] if options.log else []
     receiver = Receiver(secrets, port=options.port, log=[sys.stdout, *files])
     print(json.dumps({"event": "listening", "port": receiver.port}), flush=True)
     receiver.start()
-    ended.wait()
+    signal.sigwait(ends)
     receiver.stop()
     for file in files:
         file.close()
