@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from conftest import Served
 from fake_agent import FakeAgent
 from view import View
 
@@ -105,6 +106,42 @@ def test_no_update_arrives_while_the_pointer_is_down(view: View) -> None:
     time.sleep(2.5)
     assert view.updates() == waiting
     view.page.mouse.up()
+
+
+def test_zooming_by_wheel_is_kept(view: View) -> None:
+    view.open_drawn()
+    start = view.ask(EYE)
+    view.page.hover("#heat-figure")
+    for _ in range(4):
+        view.page.mouse.wheel(0, 240)
+        time.sleep(0.1)
+    view.wait_updates(1)
+    zoomed = view.ask(EYE)
+    assert distance(start, zoomed) > 0.05, "the wheel did nothing: the test shows nothing"
+    view.wait_updates(3)
+    assert distance(zoomed, view.ask(EYE)) < 1e-3
+
+
+def test_a_new_scene_is_held_still_too(view: View) -> None:
+    view.open_drawn()
+    view.page.click("#heat-view-2d")
+    view.wait("() => document.querySelector('#heat-figure svg .scatterlayer')", "the flat view")
+    view.page.click("#heat-view-3d")
+    view.wait(f"() => {PLOT}?._fullLayout?.scene?._scene?.glplot?.mouseListener", "the scene again")
+    view.wait_updates(1)
+    moved, held = drag(view, hold_seconds=2.5)
+    assert distance(moved, held) < 1e-6
+    view.page.mouse.up()
+
+
+@pytest.mark.slow
+def test_a_lost_pointer_up_holds_updates_for_ten_seconds_at_most(view: View) -> None:
+    view.open_drawn()
+    view.ask(f"() => {PLOT}.dispatchEvent(new PointerEvent('pointerdown', {{bubbles: true}}))")
+    waiting = view.updates()
+    time.sleep(5)
+    assert view.updates() == waiting
+    view.wait_updates(1)
 
 
 def test_a_growing_axis_keeps_the_rotated_camera(view: View, agent: FakeAgent) -> None:
@@ -235,6 +272,13 @@ def test_an_agent_that_goes_away_is_named_with_a_remedy_and_found_again(view: Vi
     agent.start()
     view.wait("() => document.querySelector('#heat-notices').textContent === ''", "the agent found again")
     view.wait_updates(2)
+
+
+@pytest.mark.slow
+def test_a_page_that_lost_its_server_says_so(view: View, served: Served) -> None:
+    view.open_drawn()
+    served.process.kill()
+    view.wait_text("#heat-lost", "Explorer unreachable")
 
 
 def test_one_broken_answer_leaves_the_rest_alive(view: View, agent: FakeAgent) -> None:

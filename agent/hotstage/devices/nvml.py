@@ -135,7 +135,7 @@ class XidEvents:
             self._watched = 0
 
     def wait(self) -> tuple[str, int] | None:
-        """(PCI bus id, XID), or None after a second without one. Raises NvmlGoneError: nothing to wait for."""
+        """(PCI bus id, XID), or None after a second without one. NvmlGoneError: nothing to wait for."""
         if self._set is None or not self._watched:
             raise NvmlGoneError(Status.refused, "no GPU of this host reports XIDs through NVML")
         try:
