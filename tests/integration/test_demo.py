@@ -120,7 +120,7 @@ def test_a_hung_server_is_caught_although_its_health_is_green():
 
 
 def test_an_xid_is_caught_within_a_second_through_bcc_and_the_counts_are_the_same():
-    report = demo("--fault", "xid@8", "--loader", "bcc", seconds=20, seed=4713)
+    report = demo("--fault", "xid@8-9", "--loader", "bcc", seconds=20, seed=4713)
     assert (report["loader"], report["rung"]) == ("bcc", "M")
     assert the_fault(report)["delay_seconds"] <= 1.0
     assert_counts_are_exact(report)
