@@ -300,7 +300,10 @@ class Streams:
             own = open_spans["stage"][open_spans["pid"] == 100 + instance]
             on_device = np.isin(own, list(HOST_STAGES), invert=True)
             stands = self._stands_still(instance, seconds)
-            delta = 0 if stands else int(np.count_nonzero(on_device)) * 7
+            delta = int(np.count_nonzero(on_device)) * 7
+            if stands:
+                # Threads that come later still launch, until each of them waits too.
+                delta = 0 if self._stands_still(instance, seconds - 6) else 4
             launches[instance] += np.uint64(delta)
             mine = requests_open[requests_open["pid"] == 100 + instance]
             row = processes[instance]

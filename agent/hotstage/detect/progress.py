@@ -7,7 +7,7 @@ while nothing moves, so that a hang does not look like many slow stages. It judg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,22 @@ LEAKED_AFTER_NS = 60_000_000_000
 """Nothing was heard of a request for this long while its process went on: its server has forgotten it."""
 
 _RECOVERY_NS = 1_000_000_000
+_USUAL_WEIGHT = 0.02
 _GAP_HALVES_AFTER_NS = 600_000_000_000
+
+
+@dataclass(slots=True)
+class Gap:
+    """The longest pause that ended by itself; an old one fades."""
+
+    longest_ns: int = 0
+    _noted_ns: int = 0
+
+    def note(self, since_ns: int, now_ns: int) -> None:
+        if now_ns - since_ns >= self.longest_ns:
+            self.longest_ns, self._noted_ns = now_ns - since_ns, now_ns
+        elif now_ns - self._noted_ns > _GAP_HALVES_AFTER_NS:
+            self.longest_ns, self._noted_ns = self.longest_ns // 2, now_ns
 
 
 @dataclass(slots=True)
@@ -57,7 +72,7 @@ class ProcessProgress:
     output_ns: int
     """Last end of a device stage, output token or end of a request: something came out."""
     any_ns: int
-    """Last sign of any progress, stages of the CPU included."""
+    """Last end of any stage, stages of the CPU included, or output token."""
     demand_since_ns: int | None = None
     """Since when requests wait for the device without a break; None = none does."""
     open_requests: int = 0
@@ -69,9 +84,14 @@ class ProcessProgress:
     """Pulses in which something came out: with five of them it has proven that it works."""
     busy_pulses: int = 0
     """Pulses with demand and device progress: 20 of them make a cadence."""
-    longest_gap_ns: int = 0
-    """Longest time without device progress while there was demand; halves in ten quiet minutes."""
-    gap_ns: int = 0
+    launch_gap: Gap = field(default_factory=Gap)
+    """Pauses without device progress while there was demand."""
+    output_gap: Gap = field(default_factory=Gap)
+    """Pauses in which nothing came out while there was demand."""
+    usual_launches: float = 0.0
+    """Launches of a pulse while things come out, a slow mean."""
+    launches_since_output: int = 0
+    pulses_since_output: int = 0
     instance: int = 0
     hung_ns: tuple[int, int] = (0, 0)
     """The last interval in which it was found hung: that time is no stage's own."""
@@ -83,6 +103,12 @@ class ProcessProgress:
     @property
     def has_cadence(self) -> bool:
         return self.launches_seen > 0 and self.busy_pulses >= 20
+
+    @property
+    def launches_collapsed(self) -> bool:
+        """Since the last output far fewer launches than usual were made: threads still run into the wall."""
+        rate = self.launches_since_output / max(self.pulses_since_output, 1)
+        return self.usual_launches > 0 and rate < 0.5 * self.usual_launches
 
 
 class Progress:
@@ -129,10 +155,11 @@ class Progress:
     def frozen_at(
         self, pids: NDArray[np.uint32], stages: NDArray[np.uint8], now_ns: int
     ) -> NDArray[np.int64]:
-        """(N,) the last progress of each span's process, of the kind that its stage depends on.
+        """(N,) when something last came out of each span's process; for CPU stages, when any moved.
 
-        A stage of the CPU stands still only together with requests that wait for the device: where none
-        does, its own age is all that tells.
+        Launches do not count: in a hang threads go on launching until each of them waits. A stage of the CPU
+        stands still only together with requests that wait for the device: where none does, its own age is all
+        that tells.
         """
         is_device = _IS_DEVICE[stages]
         moments = np.full(len(pids), now_ns, np.int64)
@@ -141,7 +168,7 @@ class Progress:
             if progress is not None:
                 mine = pids == pid
                 host_ns = now_ns if progress.demand_since_ns is None else progress.any_ns
-                moments[mine] = np.where(is_device[mine], progress.device_ns, host_ns)
+                moments[mine] = np.where(is_device[mine], progress.output_ns, host_ns)
         return moments
 
     def hung_between(
@@ -190,26 +217,33 @@ def _advance(
     if moved and 0 < now - hung_until_ns < _RECOVERY_NS:
         # It came back somewhere in this tick: the rest of the tick belongs to the hang.
         progress.hung_ns = (hung_since_ns, now)
-    if moved or blind:
-        if progress.demand_since_ns is not None and not blind:
+    if progress.demand_since_ns is not None and not blind:
+        if moved:
             progress.busy_pulses += 1
-            _note_gap(progress, now)
+            progress.launch_gap.note(max(progress.device_ns, progress.demand_since_ns), now)
+        if output:
+            progress.output_gap.note(max(progress.output_ns, progress.demand_since_ns), now)
+    _note_launches(progress, launches, output=output)
+    if moved or blind:
         progress.device_ns = now
     if output or blind:
         progress.output_ns = now
         progress.output_pulses += output
-    if moved or host_end or blind:
+    if output or host_end or blind:
         progress.any_ns = now
 
 
-def _note_gap(progress: ProcessProgress, now: int) -> None:
-    """Remember the longest pause that ended by itself; an old one fades."""
-    assert progress.demand_since_ns is not None
-    gap = now - max(progress.device_ns, progress.demand_since_ns)
-    if gap >= progress.longest_gap_ns:
-        progress.longest_gap_ns, progress.gap_ns = gap, now
-    elif now - progress.gap_ns > _GAP_HALVES_AFTER_NS:
-        progress.longest_gap_ns, progress.gap_ns = progress.longest_gap_ns // 2, now
+def _note_launches(progress: ProcessProgress, launches: int, *, output: bool) -> None:
+    """Launches per pulse as a rule: over the time from one output to the next, with demand only."""
+    if progress.demand_since_ns is None:
+        progress.launches_since_output = progress.pulses_since_output = 0
+        return
+    progress.launches_since_output += launches
+    progress.pulses_since_output += 1
+    if output:
+        rate = progress.launches_since_output / progress.pulses_since_output
+        progress.usual_launches += _USUAL_WEIGHT * (rate - progress.usual_launches)
+        progress.launches_since_output = progress.pulses_since_output = 0
 
 
 def _ends_by_pid(pids: NDArray[np.uint32], pulse: Pulse) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -59,7 +59,7 @@ def test_the_longest_pause_that_ended_by_itself_is_remembered():
     progress = Progress()
     for at in (0, 1, 4, 5):
         observe(progress, START + at * SECOND, launches=1)
-    assert progress[100].longest_gap_ns == 3 * SECOND
+    assert progress[100].launch_gap.longest_ns == 3 * SECOND
 
 
 def test_hung_time_is_taken_out_of_what_it_lies_in():

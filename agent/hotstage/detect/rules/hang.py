@@ -13,7 +13,7 @@ import numpy as np
 
 from hotstage.config.settings import DetectConfig
 from hotstage.detect.finding import Evidence, Finding, Severity
-from hotstage.detect.progress import ProcessProgress, Progress
+from hotstage.detect.progress import Gap, ProcessProgress, Progress
 from hotstage.detect.stage_latency import StageLatency
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.probes.catalogue import calls_by_id
@@ -70,23 +70,31 @@ class Hang:
             return self._host_silence(process, spans, pulse.at_ns)
         if process.is_loading:
             return _Silence(max(process.any_ns, demand_ns), _LOADING_NS, "nothing has moved while loading")
-        device_ns = max(process.device_ns, demand_ns)
+        device_ns, output_ns = max(process.device_ns, demand_ns), max(process.output_ns, demand_ns)
+        if pulse.at_ns - output_ns < self._limit_ns:
+            return None
         if process.has_cadence and pulse.at_ns - device_ns >= self._limit_ns:
-            gaps_ns = min(round(_GAPS * process.longest_gap_ns), _GAP_LIMIT_NS)
-            # Decoding launches all the time; one prefill or encoder call may be one long wait.
-            single = spans[(spans["began_ns"] <= device_ns) & (spans["stage"] != Stage.llm_decode)]
-            single_ns = round(_SINGLE_CALLS * (self._latency.expected_ns(single) or 0))
-            limit_ns = max(self._limit_ns, gaps_ns, single_ns)
+            limit_ns = self._cadence_ns(process.launch_gap, spans, device_ns)
             if pulse.at_ns - device_ns >= limit_ns:
                 return _Silence(device_ns, limit_ns, "no launch, no stage end and no token")
-        output_ns = max(process.output_ns, demand_ns)
-        if pulse.at_ns - output_ns < self._blind_limit_ns:
-            return None
+        if process.is_proven and process.launches_collapsed:
+            limit_ns = self._cadence_ns(process.output_gap, spans, output_ns)
+            if pulse.at_ns - output_ns >= limit_ns:
+                return _Silence(output_ns, limit_ns, "hardly a launch, no stage end and no token")
         return _Silence(
             output_ns,
             self._patience_ns(process, spans, self._blind_limit_ns),
             "no stage has ended and no token has come out",
         )
+
+    def _cadence_ns(self, gap: Gap, spans: Rows, since_ns: int) -> int:
+        """How long a process with a known cadence may be silent.
+
+        Decoding gives tokens all the time; one prefill or encoder call may be one long wait, by its size.
+        """
+        single = spans[(spans["began_ns"] <= since_ns) & (spans["stage"] != Stage.llm_decode)]
+        single_ns = round(_SINGLE_CALLS * (self._latency.expected_ns(single) or 0))
+        return max(self._limit_ns, min(round(_GAPS * gap.longest_ns), _GAP_LIMIT_NS), single_ns)
 
     def _host_silence(self, process: ProcessProgress, spans: Rows, now_ns: int) -> _Silence | None:
         """All requests are in stages of the CPU and none of these ends; a slow peer may be the reason."""
@@ -111,7 +119,7 @@ class Hang:
         stuck, stuck_evidence = self._stuck_call(row, pulse.at_ns)
         oldest_ns = int(row["oldest_request_ns"])
         oldest = round((pulse.at_ns - oldest_ns) / 1e9, 2)
-        pause = round(process.longest_gap_ns / 1e9, 2)
+        pause = round(process.output_gap.longest_ns / 1e9, 2)
         silent, allowed = round(seconds, 2), round(limit, 2)
         where = f"oldest request, in {stage or 'no stage'}"
         evidence = (

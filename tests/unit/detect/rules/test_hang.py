@@ -83,9 +83,17 @@ def test_the_stage_of_the_oldest_request_is_named(server):
     assert (finding.entity.stage, finding.entity.modality) == ("llm_decode", "video")
 
 
-def test_it_is_over_with_the_first_launch(server):
+def test_it_is_over_when_something_comes_out_again(server):
     assert server.step(seconds=7)
-    assert server.step(launches=1) == []
+    assert server.step(launches=1), "a launch alone may only be the next thread that gets stuck"
+    end = span(Stage.llm_prefill, Modality.text, server.now, 9 * SECOND, tokens=500)
+    assert server.step(launches=1, ended=[end]) == []
+
+
+def test_threads_that_still_run_into_the_wall_do_not_hide_it(server):
+    assert server.step(seconds=4.8, launches=6) == []
+    (finding,) = server.step(seconds=0.3, launches=6)
+    assert "hardly a launch" in finding.summary
 
 
 def test_an_idle_process_is_not_hung(server):
