@@ -59,21 +59,21 @@ def breakers(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:
 
 @breakers.command()
 @click.argument("name", required=False)
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @reading
-def history(name: str | None, as_json: bool, agent_url: str | None) -> None:
-    """Transitions of one breaker, or of all."""
-    body = agent_client(agent_url).get("/v1/breakers")
-    chosen = [b for b in body["breakers"] if name is None or b["name"] == name]
-    rows = sorted(
-        ({"breaker": b["name"], **move} for b in chosen for move in b["transitions"]),
-        key=lambda move: int(move["at_ns"]),
-    )
+def history(name: str | None, limit: int, as_json: bool, agent_url: str | None) -> None:
+    """Transitions of one breaker, or of all, newest first."""
+    chosen = f"&breaker={quote(name, safe='')}" if name else ""
+    body = agent_client(agent_url).get(f"/v1/transitions?limit={limit}{chosen}")
     if as_json:
-        print_json({"transitions": rows})
+        print_json(body)
         return
     print_table(
         ("at", "breaker", "from", "to", "reason", "window"),
-        [(r["at"], r["breaker"], r["from"], r["to"], r["reason"], r.get("window_id")) for r in rows],
+        [
+            (r["at"], r["breaker"], r["from"], r["to"], r["reason"], r["window_id"])
+            for r in body["transitions"]
+        ],
         empty=f"breaker {name} has not moved" if name else "no breaker has moved",
     )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import signal
 import sys
@@ -128,6 +129,7 @@ class Daemon:
         stack.callback(self.engine.close)
         self.meter.start_to_attached_seconds = self.engine.start_seconds
         self.meter.map_bytes = self.engine.map_bytes()
+        self.gpu_of_pid = _only_gpus(self.engine.device_uuids())
         stack.callback(self.devices.close)
         self.publisher.start()
         server.start()
@@ -280,7 +282,10 @@ class Daemon:
         while not self._stop.wait(PRUNE_SECONDS):
             try:
                 keep_ns = round(self._config.store.retention_days * 86_400e9)
-                prune(self.store.database, self._clock.wall_ns(), keep_ns, self._config.store.max_bytes)
+                gone = prune(
+                    self.store.database, self._clock.wall_ns(), keep_ns, self._config.store.max_bytes
+                )
+                self.sources.events_expired += gone.events_lost
             except StoreError as error:
                 log.warning("old rows were not removed: %s", error.message)
 
@@ -300,7 +305,7 @@ def _only_gpus(uuids: Mapping[tuple[int, int], str]) -> dict[int, str]:
 
 
 def _host_id() -> str:
-    """The machine id where there is one, else this boot's id."""
+    """Stable, and not the machine id itself, which is not for others to see (machine-id(5))."""
     path = Path("/etc/machine-id")
     text = path.read_text().strip() if path.exists() else ""
-    return text[:32] or boot_id()
+    return hashlib.blake2b((text or boot_id()).encode(), digest_size=16, person=b"hotstage").hexdigest()

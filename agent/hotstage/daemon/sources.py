@@ -59,6 +59,8 @@ class LiveSources:
         self._sample: FastSample | None = None
         self._devices: DeviceSample | None = None
         self._frames: tuple[Frame, ...] = ()
+        self.events_expired = 0
+        """Events that no notifier fetched within the retention; they are gone."""
         self._requests = RequestLog(clock)
         self._call_names = {call_id: call.name for call_id, call in calls_by_id().items()}
 
@@ -164,6 +166,7 @@ class LiveSources:
         known: Document = {
             "dead": sum(each.dead for each in destinations) if report else None,
             "delivered": sum(each.delivered for each in destinations) if report else None,
+            "expired": self.events_expired,
         }
         try:
             state = outbox.state(self._store.database)
