@@ -226,7 +226,11 @@ class ProbeEngine:
             ProcessTable(Path(config.proc_root)),
             self._attachments,
             self._clock,
-            inspect=partial(inspect_library, fast_placement=config.fast_placement),
+            inspect=partial(
+                inspect_library,
+                fast_placement=config.fast_placement,
+                essential_only=self.rung == Rung.PERF,
+            ),
             deadline_seconds=config.discovery_deadline_seconds,
         )
         if not self._watch.start(SETTLE_SECONDS):

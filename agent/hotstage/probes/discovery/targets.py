@@ -44,14 +44,21 @@ class Candidate:
     is_patched: bool
 
 
-def inspect_library(proc_root: Path, pid: int, mapping: Mapping, *, fast_placement: bool = True) -> Candidate:
+def inspect_library(
+    proc_root: Path,
+    pid: int,
+    mapping: Mapping,
+    *,
+    fast_placement: bool = True,
+    essential_only: bool = False,
+) -> Candidate:
     """Open what `pid` has mapped and plan its probes; the caller owns the descriptor. Raises AttachError.
 
     `fast_placement` off: every probe stands at its symbol.
     """
     parsed = open_library(proc_root, pid, mapping)
     try:
-        points, missed = plan(parsed, LIBRARIES, fast_placement=fast_placement)
+        points, missed = plan(parsed, LIBRARIES, fast_placement=fast_placement, essential_only=essential_only)
         is_patched = bool(points) and is_probed(proc_root, pid, mapping, parsed.library.fd, points)
     except BaseException:
         close_library(parsed)
@@ -64,11 +71,16 @@ def discard_candidate(candidate: Candidate) -> None:
 
 
 def plan(
-    parsed: ParsedLibrary, libraries: Sequence[LibrarySpec], *, fast_placement: bool = True
+    parsed: ParsedLibrary,
+    libraries: Sequence[LibrarySpec],
+    *,
+    fast_placement: bool = True,
+    essential_only: bool = False,
 ) -> tuple[tuple[AttachPoint, ...], tuple[MissedSymbol, ...]]:
     """Points of every catalogued symbol the library exports, one per address; and what it lacks.
 
     Names that share an address (aliases) are probed once: a duplicate would count every call twice.
+    `essential_only` is for rung P, where every probe costs 0.1 s to detach.
     """
     library, elf = parsed.library, parsed.elf
     spec = next((spec for spec in libraries if spec.kind == library.kind), None)
@@ -80,6 +92,9 @@ def plan(
         present = [symbol for symbol in call.symbols if symbol in elf.functions]
         if not present:
             missed.append(MissedSymbol(library.path, call.name, "not exported"))
+        if essential_only and not call.is_essential:
+            missed.append(MissedSymbol(library.path, call.name, "left out on rung P: slow to detach"))
+            continue
         for symbol in present:
             point = _point(spec, call, elf.functions[symbol], library.fd, fast_placement)
             if not elf.is_code(point.offset):

@@ -122,3 +122,13 @@ def test_an_instruction_that_is_a_call_by_itself_proves_nothing(parse: Parse, tm
     (tmp_path / "42").mkdir()
     (tmp_path / "42" / "mem").write_bytes(b"\xe8\0\0\0\0")
     assert not is_probed(tmp_path, 42, mapping, parsed.library.fd, plan(parsed, LIBRARIES)[0])
+
+
+def test_rung_p_leaves_out_what_is_not_essential_and_says_so(parse: Parse) -> None:
+    points, missed = plan(
+        parse(["cuLaunchKernel", "cuMemsetD8_v2"], {0: PUSH, 1: PUSH}), LIBRARIES, essential_only=True
+    )
+    assert [point.symbol for point in points] == ["cuLaunchKernel"]
+    assert {miss.symbol: miss.reason for miss in missed}[
+        "cuMemsetD8_v2"
+    ] == "left out on rung P: slow to detach"
