@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -28,6 +29,13 @@ TOO_WIDE = """() => document.documentElement.scrollWidth <= window.innerWidth ? 
 
 def distance(a: dict[str, float], b: dict[str, float]) -> float:
     return max(abs(a[axis] - b[axis]) for axis in "xyz")
+
+
+def overlap(a: dict[str, float], b: dict[str, float]) -> bool:
+    return (
+        min(a["right"], b["right"]) - max(a["left"], b["left"]) > 0.5
+        and min(a["bottom"], b["bottom"]) - max(a["top"], b["top"]) > 0.5
+    )
 
 
 def drag(view: View, *, hold_seconds: float) -> tuple[dict[str, float], dict[str, float]]:
@@ -244,8 +252,7 @@ def test_points_without_a_p95_are_listed_and_never_drawn_at_zero(view: View, age
     agent.script.mode = "young"
     view.open()
     view.wait_text("#heat-empty", "none can be placed yet")
-    drawn = view.ask("() => document.querySelector('#heat-figure .js-plotly-plot').data[0].y.length")
-    assert drawn == 0
+    view.wait(f"() => {PLOT}.data[0].y.length === 0", "an empty drawing")
     assert view.text("#heat-points").count("n < 20") == 8
 
 
@@ -364,24 +371,16 @@ def test_an_opened_window_stays_open_over_updates(view: View) -> None:
     assert "stage_open_age_seconds" in view.text("#heat-windows details[open]")
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (1600, 1000), (900, 900), (480, 900)])
-def test_nothing_overlaps_or_is_wider_than_the_window(
-    look: Callable[..., View], size: tuple[int, int]
-) -> None:
-    view = look(viewport={"width": size[0], "height": size[1]})
+def test_nothing_overlaps_or_is_wider_than_the_window(view: View) -> None:
     view.open_drawn()
-    boxes = view.ask(BOXES)
-    assert len(boxes) >= 6
-    for n, a in enumerate(boxes):
-        for b in boxes[n + 1 :]:
-            apart = (
-                a["right"] <= b["left"] + 0.5
-                or b["right"] <= a["left"] + 0.5
-                or a["bottom"] <= b["top"] + 0.5
-                or b["bottom"] <= a["top"] + 0.5
-            )
-            assert apart, f"{a['name']} overlaps {b['name']}"
-    assert view.ask(TOO_WIDE) == []
+    for width, height in ((1280, 800), (1600, 1000), (900, 900), (480, 900)):
+        view.page.set_viewport_size({"width": width, "height": height})
+        view.wait_updates(1)
+        boxes = view.ask(BOXES)
+        assert len(boxes) >= 6
+        overlaps = [(a["name"], b["name"]) for a, b in combinations(boxes, 2) if overlap(a, b)]
+        assert overlaps == [], f"at {width} × {height}"
+        assert view.ask(TOO_WIDE) == [], f"at {width} × {height}"
 
 
 @pytest.mark.parametrize("mode", ["fault", "empty"])

@@ -100,7 +100,12 @@
         return now < held.until;
     }
 
+    // Dash answers a moved camera by drawing the figure anew with the data of the page's start, and every update by
+    // a round through its state: nobody here needs to hear of either.
+    const UNHEARD = ["plotly_relayout", "plotly_restyle", "plotly_hover", "plotly_unhover", "plotly_click"];
+
     function bind(gd) {
+        for (const name of UNHEARD) if (gd.removeAllListeners) gd.removeAllListeners(name);
         if (bound.has(gd)) return;
         bound.add(gd);
         const down = () => { if (!held.since) held.since = performance.now(); };
@@ -117,9 +122,10 @@
         if (!held.since) return;
         setTimeout(() => { held.since = 0; flush(); }, SETTLE_MS);
     }
-    for (const name of ["pointerup", "mouseup", "pointercancel", "touchend", "touchcancel", "blur"]) {
+    for (const name of ["pointerup", "mouseup", "pointercancel", "touchend", "touchcancel"]) {
         window.addEventListener(name, release, true);
     }
+    window.addEventListener("blur", release);   // not captured: a button that loses focus is no end of a drag
 
     function badge(text) {
         const at = byId("heat-badge");
@@ -186,6 +192,8 @@
         const version = pending.version;
         pending = null;
         const {data, layout, traces} = difference(gd, columns);
+        const scene = gd._fullLayout.scene && gd._fullLayout.scene._scene;
+        if (scene && scene.saveCamera) scene.saveCamera(gd.layout);   // the wheel moves it without saying so
         window.Plotly.update(gd, data, layout, traces);
         gd.dataset.version = String(version);
         gd.dataset.updates = String(Number(gd.dataset.updates || 0) + 1);
