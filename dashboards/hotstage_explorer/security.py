@@ -59,7 +59,7 @@ def is_allowed(host_header: str, names: Iterable[str]) -> bool:
 
 def own_names(listen_host: str) -> frozenset[str]:
     """The names under which people reach this server: localhost, what it listens on, this machine's name."""
-    return frozenset({"localhost", listen_host, socket.gethostname(), socket.getfqdn()})
+    return frozenset({"localhost", listen_host, socket.gethostname()})
 
 
 def guard(server: Flask, policy: str, names: frozenset[str]) -> None:
