@@ -7,7 +7,28 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test check bench setup bpf clean fmt generate unit kernel integration browser
+.PHONY: help run test check lint bench setup bpf clean fmt generate unit kernel integration browser
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+run: setup ## the demo: a simulated GPU host, a fault within the first minute, the explorer on a printed address
+	@$(BIN)/hotstage demo --fault encoder-stall@20-40
+
+test: setup lint ## lint, types, unit, BPF, integration and browser tests
+	$(PYTEST) tests
+
+check: setup lint ## what needs no root: lint, types, unit tests
+	$(PYTEST) tests/unit tests/contracts -q
+
+lint: setup ## format, lint, types, import contracts, generated files
+	$(BIN)/ruff format --check agent dashboards tests deploy
+	$(BIN)/ruff check agent dashboards tests deploy
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m hotstage.probes.catalogue.generate --check
+
+unit kernel integration browser
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -26,8 +47,11 @@ check: setup ## what needs no root: format, lint, types, import contracts, gener
 	$(BIN)/python -m hotstage.probes.catalogue.generate --check
 	$(PYTEST) tests/unit tests/contracts -q
 
-unit kernel integration browser: setup
-	$(PYTEST) $(if $(filter unit,$@),tests/unit,-m $(subst integration,"not browser" tests/integration,$@) $(if $(filter integration,$@),,tests))
+unit integration: setup ## one layer of the tests
+	$(PYTEST) tests/$@
+
+kernel browser: setup
+	$(PYTEST) -m $@ tests
 
 bench: setup ## the published numbers: overhead, counting
 	$(BIN)/hotstage bench overhead
