@@ -28,25 +28,6 @@ lint: setup ## format, lint, types, import contracts, generated files
 	$(BIN)/lint-imports
 	$(BIN)/python -m hotstage.probes.catalogue.generate --check
 
-unit kernel integration browser
-
-help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
-
-run: setup ## the demo: a simulated GPU host, a fault within the first minute, the explorer on a printed address
-	@$(BIN)/hotstage demo --fault encoder-stall@20-40
-
-test: setup check ## lint, types, unit, BPF, integration and browser tests
-	$(PYTEST) tests
-
-check: setup ## what needs no root: format, lint, types, import contracts, generated files, unit tests
-	$(BIN)/ruff format --check agent dashboards tests deploy
-	$(BIN)/ruff check agent dashboards tests deploy
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m hotstage.probes.catalogue.generate --check
-	$(PYTEST) tests/unit tests/contracts -q
-
 unit integration: setup ## one layer of the tests
 	$(PYTEST) tests/$@
 
