@@ -18,6 +18,9 @@ from hotstage.detect.statistics.exceedance import Exceedances
 PERSIST_NS = 500_000_000
 """A pause hits all requests in flight at once, and good samples follow at once; a fault goes on."""
 
+SPREAD_SAMPLES = 3
+"""So many slow samples before that time are no pause either: nothing more has to be waited for."""
+
 CLEAR_AFTER_NS = 2_000_000_000
 CLEAR_SAMPLES = 3
 """An alarm ends after so many good samples in a row, over at least that time."""
@@ -149,8 +152,9 @@ class Judge:
             self._over_since_ns = None
             return
         self._over_since_ns = self._over_since_ns or now_ns
-        if now_ns - self._over_since_ns >= PERSIST_NS:
-            story = [each.at_ns for each in self._slow if now_ns - each.at_ns <= STORY_NS]
+        story = [each.at_ns for each in self._slow if now_ns - each.at_ns <= STORY_NS]
+        is_spread = sum(now_ns - at_ns >= PERSIST_NS for at_ns in story) >= SPREAD_SAMPLES
+        if is_spread or now_ns - self._over_since_ns >= PERSIST_NS:
             self.is_firing, self.since_ns = True, min(story, default=self._over_since_ns)
 
     def factor(self) -> float:

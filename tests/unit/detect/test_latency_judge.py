@@ -91,10 +91,11 @@ def test_it_ends_when_there_is_nothing_left_to_judge(bench):
     assert not bench.wait(3 * SECOND)
 
 
-def test_more_is_asked_of_a_stage_that_is_slow_now_and_then(bench):
-    often = Usual(USUAL.size, {}, scatter=0.2, exceed_ratio=0.05, seconds=0.125)
-    for _ in range(5):
-        bench.judge.take(Sample(bench.now, 2.0, 0.5, 1, True, None), often, 0.0)
+@pytest.mark.parametrize(("exceed_ratio", "fires"), [(0.0, True), (0.05, False)])
+def test_more_is_asked_of_a_stage_that_is_slow_now_and_then(bench, exceed_ratio, fires):
+    usual = Usual(USUAL.size, {}, scatter=0.2, exceed_ratio=exceed_ratio, seconds=0.125)
+    for _ in range(4):
+        bench.judge.take(Sample(bench.now, 2.0, 0.5, 1, True, None), usual, 0.0)
         bench.now += SECOND
-        bench.judge.conclude(bench.now, often, has_open=False)
-    assert not bench.judge.is_firing
+        bench.judge.conclude(bench.now, usual, has_open=False)
+    assert bench.judge.is_firing is fires
