@@ -3,22 +3,41 @@
 
 The kernel sums intervals per request and stage; here the sums of two looks are subtracted. A request is
 (cgroup, hash of its id, start): an id used again is another request. Memory follows what is in flight.
+
+A tick holds few rows as a rule, so what costs is the number of array operations: requests in flight and
+finished ones go through one pass, ended and open spans are made in one, and nothing is done for no rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.probes.maps.layout import FINISHED_DTYPE
+from hotstage.probes.maps.layout import REQUEST_DTYPE as KERNEL_REQUEST_DTYPE
 from hotstage.stages.pulse import NameTable, Rows
 from hotstage.stages.spans import OUTCOME_LOST, REQUEST_DTYPE, SPAN_DTYPE, modality_of_masks
 from hotstage.stages.stage import STAGE_SLOTS, Stage
 
 MISSES_BEFORE_LOST = 5
 """A map read while it changes can miss an entry: a request is given up after this many looks without it."""
+
+_COPIED = (
+    "request_hash",
+    "cgroup_id",
+    "started_ns",
+    "updated_ns",
+    "stage_mask",
+    "open_mask",
+    "launches",
+    "errors",
+    "output_tokens",
+)
+_OF_REQUEST = ("request_hash", "cgroup_id", "pid", "endpoint", "instance", "model")
+_RAW = np.dtype((np.void, KERNEL_REQUEST_DTYPE.itemsize))
+_STATE_AT = FINISHED_DTYPE.itemsize - KERNEL_REQUEST_DTYPE.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +55,7 @@ class LedgerStep:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Sums per request and slot, (N, STAGE_SLOTS); `key` is sorted."""
+    """What has been told of each request: sums per slot, (N, STAGE_SLOTS). `key` is sorted."""
 
     key: NDArray[np.uint64]
     counts: NDArray[np.uint16]
@@ -45,14 +64,15 @@ class _Sums:
     misses: NDArray[np.uint8]
     rows: Rows  # REQUEST_DTYPE, as last seen
 
-    def take(self, index: NDArray[Any]) -> _Sums:
+    def take(self, place: NDArray[np.intp]) -> _Sums:
+        # `take` is a tenth of `[]` for structured rows.
         return _Sums(
-            self.key[index],
-            self.counts[index],
-            self.totals[index],
-            self.tokens[index],
-            self.misses[index],
-            self.rows[index],
+            self.key.take(place),
+            self.counts.take(place, axis=0),
+            self.totals.take(place, axis=0),
+            self.tokens.take(place, axis=0),
+            self.misses.take(place),
+            self.rows.take(place),
         )
 
 
@@ -64,7 +84,7 @@ class Ledger:
 
     def __init__(self, names: NameTable) -> None:
         self._names = names
-        self._known = _sums_of(np.zeros(0, np.uint64), 0)
+        self._known = _no_sums()
         self._at_ns: int | None = None
 
     def advance(self, at_ns: int, requests: Rows, finished: Rows) -> LedgerStep:
@@ -72,91 +92,64 @@ class Ledger:
 
         A finished request may still stand among `requests` when it ended during the read; it counts once.
         """
-        inflight, ending, before = _Look(requests), _Look(finished), self._known
-        current, is_new = self._summarise(inflight, before)
-        ended = _settle(inflight, current, before, final=False)
-
-        told = _join(current, before) if len(ending.keys) else before
-        last, last_is_new = self._summarise(ending, told)
-        last.rows["ended_ns"] = ending["ended_ns"]
-        last.rows["outcome"] = np.minimum(ending["outcome"], OUTCOME_LOST)
-        ended_last = _settle(ending, last, told, final=True)
-
-        alive = ~_find(ending.keys, inflight.keys)[0]
-        missing = ~_find(inflight.keys, before.key)[0] & ~_find(ending.keys, before.key)[0]
-        unseen = before.take(missing)
-        given_up = unseen.misses >= MISSES_BEFORE_LOST
-        unseen.misses[:] += 1
-        lost = unseen.rows[given_up].copy()
-        lost["outcome"], lost["ended_ns"] = OUTCOME_LOST, at_ns
-
-        step = LedgerStep(
-            ended=_both(ended, ended_last),
-            open=_open_spans(at_ns, inflight, current.rows, alive),
-            requests_open=current.rows[alive],
-            requests_ended=_both(last.rows, lost),
-            started=self._count_started(current.rows[is_new], last.rows[last_is_new]),
-            output_tokens=_both(_new_tokens(current, before), _new_tokens(last, told)),
+        before, before_ns, self._at_ns = self._known, self._at_ns, at_ns
+        if len(requests) + len(finished) + len(before.key) == 0:
+            return _NOTHING
+        look = _Look(requests, finished)
+        told, is_new = _told(before, look.keys)
+        now = _Sums(
+            look.keys, told.counts, told.totals, told.tokens, told.misses, self._rows(look, told, is_new)
         )
-        self._known = _join(current.take(alive), unseen.take(~given_up))
-        self._at_ns = at_ns
-        return step
+        ended, still_open = _settle(at_ns, look, now)
+        alive, over = _part(look, now, finished)
+        missed, lost = _missed(at_ns, look.keys, before)
+        self._known = _joined(alive, missed)
+        return LedgerStep(
+            ended=ended,
+            open=still_open,
+            requests_open=alive.rows,
+            requests_ended=_both(over, lost),
+            started=0 if before_ns is None else _count_started(now.rows[is_new], before_ns),
+            output_tokens=_new_tokens(now.rows, told.rows),
+        )
 
     def drop_processes(self, pids: NDArray[np.uint32], at_ns: int) -> Rows:
         """Forget the requests of dead processes → their rows, ended with `OUTCOME_LOST`."""
         gone = np.isin(self._known.rows["pid"], pids)
-        lost = self._known.rows[gone].copy()
+        lost = self._known.rows[gone]
         lost["outcome"], lost["ended_ns"] = OUTCOME_LOST, at_ns
-        self._known = self._known.take(~gone)
+        self._known = self._known.take(np.flatnonzero(~gone))
         return lost
 
-    def _summarise(self, source: _Look, before: _Sums) -> tuple[_Sums, NDArray[np.bool_]]:
-        """Rows of the tracker for kernel rows, names looked up for new ones only."""
-        found, place = _find(before.key, source.keys)
-        sums = _sums_of(source.keys, len(source.keys))
-        rows = sums.rows
-        for field in (
-            "request_hash",
-            "cgroup_id",
-            "started_ns",
-            "updated_ns",
-            "stage_mask",
-            "open_mask",
-            "launches",
-        ):
+    def _rows(self, look: _Look, told: _Sums, is_new: NDArray[np.bool_]) -> Rows:
+        """REQUEST_DTYPE rows as of now, names looked up for new requests only."""
+        source, rows = look.rows, np.zeros(len(look.keys), REQUEST_DTYPE)
+        for field in _COPIED:
             rows[field] = source[field]
-        rows["pid"], rows["errors"], rows["output_tokens"] = (
-            source["tgid"],
-            source["errors"],
-            source["output_tokens"],
-        )
+        rows["pid"] = source["tgid"]
         rows["modality"] = modality_of_masks(source["stage_mask"] | source["open_mask"])
-        is_new = ~found
         for field, names in (
             ("endpoint", self._names.endpoints),
             ("instance", self._names.instances),
             ("model", self._names.models),
         ):
-            rows[field][found] = before.rows[field][place[found]]
-            rows[field][is_new] = names.intern_rows(source[field][is_new])
-        return sums, is_new
-
-    def _count_started(self, *groups: Rows) -> int:
-        if self._at_ns is None:
-            return 0
-        # 1 s of slack: a request that began just before the last look may show only in this one.
-        horizon = self._at_ns - 1_000_000_000
-        return sum(int(np.count_nonzero(rows["started_ns"] > horizon)) for rows in groups)
+            rows[field] = told.rows[field]
+            if is_new.any():
+                rows[field][is_new] = names.intern_rows(source[field][is_new])
+        return rows
 
 
 class _Look:
-    """Kernel rows in the order of their 64-bit identity, each once (a map read may yield an entry twice).
-
-    Rows are near 900 bytes wide: only the wanted columns are copied, never the rows.
+    """Kernel rows in the order of their 64-bit identity, each once: a map read may yield an entry twice, and
+    a finished request may still stand among those in flight.
     """
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, requests: Rows, finished: Rows) -> None:
+        # Moved as plain bytes: fields cost ten times as much. Of two rows of one identity the first is kept.
+        raw = requests.view(_RAW)
+        if len(finished):
+            raw = np.concatenate([finished.getfield(_RAW, _STATE_AT), raw])
+        rows = raw.view(KERNEL_REQUEST_DTYPE)
         with np.errstate(over="ignore"):
             key = rows["request_hash"] * np.uint64(0x9E3779B97F4A7C15)
             key ^= rows["cgroup_id"] * np.uint64(0xC2B2AE3D27D4EB4F)
@@ -165,21 +158,20 @@ class _Look:
         key = key[order]
         wanted = rows["started_ns"][order] != 0  # 0: the kernel is still filling it in
         wanted[1:] &= key[1:] != key[:-1]
-        self._order = order[wanted]
-        self.keys: NDArray[np.uint64] = key[wanted]
-
-    def __getitem__(self, column: str) -> NDArray[Any]:
-        """(N,) values of a column."""
-        values: NDArray[Any] = self._rows[column][self._order]
-        return values
-
-    def slots(self, column: str) -> NDArray[Any]:
-        """(N, STAGE_SLOTS) values of a column of the stage slots."""
-        values: NDArray[Any] = self._rows["stages"][column][self._order]
-        return values
+        if not wanted.all():
+            key, order = key[wanted], order[wanted]
+        self.keys: NDArray[np.uint64] = key
+        self.rows = raw.take(order).view(KERNEL_REQUEST_DTYPE)
+        self.stages = self.rows["stages"]
+        self.place = order
+        """Where each row came from: among the finished ones where `is_over`."""
+        self.is_over = order < len(finished)
 
 
-def _sums_of(keys: NDArray[np.uint64], size: int) -> _Sums:
+def _no_sums(keys: NDArray[np.uint64] | None = None) -> _Sums:
+    """Nothing told yet of these requests."""
+    keys = np.zeros(0, np.uint64) if keys is None else keys
+    size = len(keys)
     return _Sums(
         key=keys,
         counts=np.zeros((size, STAGE_SLOTS), np.uint16),
@@ -190,25 +182,14 @@ def _sums_of(keys: NDArray[np.uint64], size: int) -> _Sums:
     )
 
 
-def _join(first: _Sums, second: _Sums) -> _Sums:
-    """Both, sorted by key; for a key in both, the first one's."""
-    extra = second.take(~_find(first.key, second.key)[0])
-    if len(extra.key) == 0:
-        return first
-    both = _Sums(
-        *(
-            np.concatenate([getattr(first, name), getattr(extra, name)])
-            for name in ("key", "counts", "totals", "tokens", "misses", "rows")
-        )
-    )
-    return both.take(np.argsort(both.key, kind="stable"))
-
-
-def _both(first: Rows, second: Rows) -> Rows:
-    """One after the other; structured rows are dear to concatenate, and one side is mostly empty."""
-    if len(second) == 0:
-        return first
-    return second if len(first) == 0 else np.concatenate([first, second])
+_NOTHING = LedgerStep(
+    ended=np.zeros(0, SPAN_DTYPE),
+    open=np.zeros(0, SPAN_DTYPE),
+    requests_open=np.zeros(0, REQUEST_DTYPE),
+    requests_ended=np.zeros(0, REQUEST_DTYPE),
+    started=0,
+    output_tokens=np.zeros(0, TOKENS_DTYPE),
+)
 
 
 def _find(
@@ -222,72 +203,122 @@ def _find(
     return sorted_keys[place] == keys, place
 
 
-def _settle(source: _Look, current: _Sums, before: _Sums, *, final: bool) -> Rows:
-    """Spans that ended since `before`; the sums in `current` become what has been told by now.
+def _told(before: _Sums, keys: NDArray[np.uint64]) -> tuple[_Sums, NDArray[np.bool_]]:
+    """(what was told of each of these requests, which of them are new); a copy, without misses."""
+    found, place = _find(before.key, keys)
+    is_new = ~found
+    if len(before.key) == 0:
+        return _no_sums(keys), is_new
+    told = before.take(place)
+    told.misses[:] = 0
+    if is_new.any():
+        for values in (told.counts, told.totals, told.tokens, told.rows):
+            values[is_new] = np.zeros((), values.dtype)
+    return told, is_new
+
+
+def _settle(at_ns: int, look: _Look, now: _Sums) -> tuple[Rows, Rows]:
+    """(spans that ended, spans that are open); the sums in `now` become what has been told by now.
 
     The kernel adds time and count one after the other: a slot of which only one has moved is left for the
-    next look, unless this is the last one.
+    next look, unless the request is over.
     """
-    counts, totals, tokens = source.slots("count"), source.slots("total_ns"), source.slots("tokens")
-    found, place = _find(before.key, current.key)
-    place = place[found]
-    current.counts[found], current.totals[found] = before.counts[place], before.totals[place]
-    current.tokens[found] = before.tokens[place]
-    grew = totals > current.totals
-    done = (counts != current.counts) & (grew | final)
+    counts, totals = look.stages["count"], look.stages["total_ns"]
+    grew, is_over = totals > now.totals, look.is_over[:, None]
+    done = (counts != now.counts) & (grew | is_over)
     row, stage = np.nonzero(done)
-    spans = _spans(source, current.rows, row, stage)
-    if len(row) == 0:
-        return spans
-    spans["count"] = counts[row, stage] - current.counts[row, stage]  # uint16: wraps as the kernel's does
-    spans["duration_ns"] = np.where(grew[row, stage], totals[row, stage] - current.totals[row, stage], 0)
-    said, told = tokens[row, stage], current.tokens[row, stage]
-    spans["tokens"] = _or_output(np.where(said > told, said - told, 0), spans, current.rows[row])
-    current.counts[done], current.totals[done], current.tokens[done] = (
-        counts[done],
-        totals[done],
-        tokens[done],
-    )
-    return spans
+    open_row, open_stage = np.nonzero((look.stages["open"] > 0) & ~is_over)
+    both_rows = np.concatenate([row, open_row])
+    spans = _spans(look, now.rows, both_rows, np.concatenate([stage, open_stage]))
+    ended, still_open = spans[: len(row)], spans[len(row) :]
+    if len(ended):
+        count, total, told = counts[row, stage], totals[row, stage], now.totals[row, stage]
+        ended["count"] = count - now.counts[row, stage]  # uint16: wraps as the kernel's does
+        ended["duration_ns"] = np.where(total > told, total - told, 0)
+        ended["tokens"] -= np.minimum(ended["tokens"], now.tokens[row, stage])
+        np.copyto(now.counts, counts, where=done)
+        np.copyto(now.totals, totals, where=done)
+        np.copyto(now.tokens, look.stages["tokens"], where=done)
+    if len(still_open):
+        still_open["is_open"] = True
+        still_open["duration_ns"] = np.maximum(np.int64(at_ns) - still_open["began_ns"].astype(np.int64), 0)
+        # A slot that was closed before holds the tokens of its closed spans; this one's are not said yet.
+        still_open["tokens"] *= counts[open_row, open_stage] == 0
+    _say_output(spans, now.rows["output_tokens"][both_rows])
+    return ended, still_open
 
 
-def _open_spans(at_ns: int, source: _Look, rows: Rows, alive: NDArray[np.bool_]) -> Rows:
-    row, stage = np.nonzero((source.slots("open") > 0) & alive[:, None])
-    spans = _spans(source, rows, row, stage)
-    if len(row) == 0:
-        return spans
-    spans["is_open"] = True
-    spans["duration_ns"] = np.maximum(np.int64(at_ns) - spans["began_ns"].astype(np.int64), 0)
-    # A slot that was closed before holds the tokens of its closed spans; those of this one are not said yet.
-    said = np.where(source.slots("count")[row, stage] > 0, 0, source.slots("tokens")[row, stage])
-    spans["tokens"] = _or_output(said, spans, rows[row])
-    return spans
-
-
-def _or_output(tokens: NDArray[Any], spans: Rows, requests: Rows) -> NDArray[Any]:
+def _say_output(spans: Rows, output: NDArray[np.uint32]) -> None:
     """Tokens of a decode that says none of its own are the output tokens of its request so far."""
-    is_silent = (spans["stage"] == Stage.llm_decode) & (tokens == 0)
-    return np.where(is_silent, requests["output_tokens"], tokens)
+    is_silent = (spans["stage"] == Stage.llm_decode) & (spans["tokens"] == 0)
+    spans["tokens"][is_silent] = output[is_silent]
 
 
-def _spans(source: _Look, rows: Rows, row: NDArray[np.intp], stage: NDArray[np.intp]) -> Rows:
+def _spans(look: _Look, rows: Rows, row: NDArray[np.intp], stage: NDArray[np.intp]) -> Rows:
     spans = np.zeros(len(row), SPAN_DTYPE)
     if len(row) == 0:
         return spans
-    for field in ("request_hash", "cgroup_id", "pid", "endpoint", "instance", "model"):
-        spans[field] = rows[field][row]
+    requests = rows.take(row)
+    for field in _OF_REQUEST:
+        spans[field] = requests[field]
     spans["stage"] = stage
-    spans["began_ns"] = source.slots("began_ns")[row, stage]
-    spans["modality"] = source.slots("modality")[row, stage]
+    for field in ("began_ns", "modality", "tokens"):
+        spans[field] = look.stages[field][row, stage]
     return spans
 
 
-def _new_tokens(sums: _Sums, before: _Sums) -> Rows:
+def _part(look: _Look, now: _Sums, finished: Rows) -> tuple[_Sums, Rows]:
+    """(requests still in flight, rows of those that are over)."""
+    if len(finished) == 0:
+        return now, _NOTHING.requests_ended
+    over, place = now.rows[look.is_over], look.place[look.is_over]
+    over["ended_ns"] = finished["ended_ns"][place]
+    over["outcome"] = np.minimum(finished["outcome"][place], OUTCOME_LOST)
+    return now.take(np.flatnonzero(~look.is_over)), over
+
+
+def _missed(at_ns: int, keys: NDArray[np.uint64], before: _Sums) -> tuple[_Sums, Rows]:
+    """(requests that were not seen and are kept, rows of those that are given up)."""
+    unseen = before.take(np.flatnonzero(~_find(keys, before.key)[0]))
+    if len(unseen.key) == 0:
+        return unseen, unseen.rows
+    given_up = unseen.misses >= MISSES_BEFORE_LOST
+    unseen.misses[:] += 1
+    lost = unseen.rows[given_up]
+    lost["outcome"], lost["ended_ns"] = OUTCOME_LOST, at_ns
+    return unseen.take(np.flatnonzero(~given_up)), lost
+
+
+def _joined(first: _Sums, second: _Sums) -> _Sums:
+    """Both, sorted by key; no key is in both."""
+    if len(second.key) == 0:
+        return first
+    both = _Sums(
+        *(
+            np.concatenate([getattr(first, name), getattr(second, name)])
+            for name in ("key", "counts", "totals", "tokens", "misses", "rows")
+        )
+    )
+    return both.take(np.argsort(both.key, kind="stable"))
+
+
+def _both(first: Rows, second: Rows) -> Rows:
+    """One after the other; structured rows are dear to concatenate, and one side is mostly empty."""
+    if len(second) == 0:
+        return first
+    return second if len(first) == 0 else np.concatenate([first, second])
+
+
+def _count_started(new: Rows, before_ns: int) -> int:
+    """1 s of slack: a request that began just before the last look may show only in this one."""
+    return int(np.count_nonzero(new["started_ns"] > before_ns - 1_000_000_000))
+
+
+def _new_tokens(rows: Rows, told: Rows) -> Rows:
     """(pid, tokens) of the requests whose output tokens grew."""
-    found, place = _find(before.key, sums.key)
-    news = np.zeros(len(sums.key), TOKENS_DTYPE)
-    news["pid"] = sums.rows["pid"]
-    news["tokens"] = sums.rows["output_tokens"]
-    told = before.rows["output_tokens"][place[found]].astype(np.uint64)
-    news["tokens"][found] -= np.minimum(told, news["tokens"][found])
-    return news[news["tokens"] > 0]
+    grew = rows["output_tokens"] > told["output_tokens"]
+    news = np.zeros(np.count_nonzero(grew), TOKENS_DTYPE)
+    if len(news):
+        news["pid"] = rows["pid"][grew]
+        news["tokens"] = rows["output_tokens"][grew] - told["output_tokens"][grew]
+    return news

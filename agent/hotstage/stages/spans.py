@@ -72,9 +72,24 @@ OUTCOME_OK, OUTCOME_ERROR, OUTCOME_CANCELLED, OUTCOME_REFUSED = range(4)
 OUTCOME_LOST = 4
 """It vanished without an end: its process died, or the record of its end was lost."""
 
-_IMAGE = np.uint64(1 << Stage.vision_encode)
-_AUDIO = np.uint64(1 << Stage.audio_encode)
-_VIDEO = np.uint64(1 << Stage.video_encode)
+_ENCODERS = {
+    Stage.vision_encode: Modality.image,
+    Stage.audio_encode: Modality.audio,
+    Stage.video_encode: Modality.video,
+}
+_FIRST_ENCODER = np.uint64(min(_ENCODERS))
+_ENCODER_BITS = np.uint64((1 << len(_ENCODERS)) - 1)
+
+
+def _modality_of(bits: int) -> Modality:
+    """Of the encoders' bits alone, the lowest one first."""
+    passed = [modality for place, modality in enumerate(_ENCODERS.values()) if bits >> place & 1]
+    return Modality.mixed if len(passed) > 1 else passed[0] if passed else Modality.text
+
+
+_MODALITY_BY_BITS = np.array([_modality_of(bits) for bits in range(1 << len(_ENCODERS))], np.uint8)
+# The table needs the encoders' ids in a row.
+assert list(_ENCODERS) == list(range(min(_ENCODERS), min(_ENCODERS) + len(_ENCODERS)))
 
 
 def modality_of_masks(masks: NDArray[np.uint64]) -> NDArray[np.uint8]:
@@ -82,15 +97,5 @@ def modality_of_masks(masks: NDArray[np.uint64]) -> NDArray[np.uint8]:
 
     A request without an encoder stage counts as text; so does one that has not reached its encoder yet.
     """
-    image, audio, video = (masks & bit != 0 for bit in (_IMAGE, _AUDIO, _VIDEO))
-    several = image.astype(np.uint8) + audio + video > 1
-    return np.select(
-        [several, image, audio, video],
-        [
-            np.uint8(Modality.mixed),
-            np.uint8(Modality.image),
-            np.uint8(Modality.audio),
-            np.uint8(Modality.video),
-        ],
-        np.uint8(Modality.text),
-    )
+    found: NDArray[np.uint8] = _MODALITY_BY_BITS[masks >> _FIRST_ENCODER & _ENCODER_BITS]
+    return found

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hotstage.probes.samples import FastSample
 from hotstage.stages.ledger import Ledger
-from hotstage.stages.processes import IsAlive, Processes, process_is_alive
+from hotstage.stages.processes import IsAlive, Processes
 from hotstage.stages.pulse import NameTable, Pulse, Rows
 
 BLINDING_LOSSES = frozenset({"lost_events_ring", "lost_threads", "lost_requests"})
@@ -23,12 +23,13 @@ GAP_NS = 1_000_000_000
 """Two looks further apart than this are a gap: nobody knows what happened in between."""
 
 _DEAD_PIDS_KEPT = 1024
+_NOTHING_LOST: frozenset[str] = frozenset()
 
 
 class Tracker:
     """Feed it every fast sample in order; each ended stage comes out exactly once. Not thread-safe."""
 
-    def __init__(self, *, is_alive: IsAlive = process_is_alive) -> None:
+    def __init__(self, *, is_alive: IsAlive | None = None) -> None:
         self.names = NameTable()
         self._ledger = Ledger(self.names)
         self._processes = Processes(is_alive)
@@ -51,7 +52,7 @@ class Tracker:
             requests_open = requests_open[~np.isin(requests_open["pid"], dead)]
         interval_ns = 0 if self._at_ns is None else sample.at_ns - self._at_ns
         lost_now = self._new_losses(sample.losses)
-        stale = BLINDING_LOSSES & lost_now.keys()
+        stale = BLINDING_LOSSES & lost_now.keys() if lost_now else _NOTHING_LOST
         self._at_ns = sample.at_ns
         return Pulse(
             at_ns=sample.at_ns,
@@ -99,14 +100,12 @@ class Tracker:
 
     def _new_losses(self, losses: Mapping[str, int]) -> dict[str, int]:
         """By how much each loss grew; the first sample is the baseline."""
-        is_first = self._at_ns is None
-        grew = {
-            name: total - self._losses.get(name, 0)
-            for name, total in losses.items()
-            if total > self._losses.get(name, 0) and not is_first
+        before, self._losses = self._losses, dict(losses)
+        if self._at_ns is None or before == self._losses:
+            return {}
+        return {
+            name: total - before.get(name, 0) for name, total in losses.items() if total > before.get(name, 0)
         }
-        self._losses = dict(losses)
-        return grew
 
 
 def _frozen(rows: Rows) -> Rows:
