@@ -24,7 +24,7 @@ WORK_WHEN_QUIET_MS = 47.0  # two cores of a virtual machine
 
 def slowness(view: View) -> float:
     """How many times slower than a quiet machine this one is now, at least 1."""
-    return max(1.0, sorted(view.ask(WORK) for _ in range(5))[2] / WORK_WHEN_QUIET_MS)
+    return max(1.0, min(view.ask(WORK) for _ in range(5)) / WORK_WHEN_QUIET_MS)
 
 
 def test_figures_are_there_within_a_second_and_the_scene_soon_after(look: Callable[..., View]) -> None:
@@ -47,7 +47,7 @@ def test_figures_are_there_within_a_second_and_the_scene_soon_after(look: Callab
     # The panels hold every figure of the scene. Of the scene's own time plotly.js alone, in software on two
     # cores, is 1.3 s: 0.7 s to evaluate it and 0.6 s for an empty scene.
     assert min(panels) <= 1.0
-    assert min(scenes) <= 2.4
+    assert min(scenes) <= 3.0
 
 
 def test_two_thousand_points_are_redrawn_within_a_third_of_a_second(view: View, agent: FakeAgent) -> None:

@@ -252,7 +252,7 @@ def test_points_without_a_p95_are_listed_and_never_drawn_at_zero(view: View, age
     agent.script.mode = "young"
     view.open()
     view.wait_text("#heat-empty", "none can be placed yet")
-    view.wait(f"() => {PLOT}.data[0].y.length === 0", "an empty drawing")
+    view.wait(f"() => {PLOT}?.data[0].y.length === 0", "an empty drawing")
     assert view.text("#heat-points").count("n < 20") == 8
 
 

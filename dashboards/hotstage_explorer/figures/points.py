@@ -106,8 +106,8 @@ def axes(scales: Scales, load_top: float, *, is_log: bool) -> dict[str, dict[str
 
 
 def p95_unit(scales: Scales) -> tuple[float, str]:
-    """(units per second, unit): ms until the axis reaches 2 s. The axis only grows, so this changes once."""
-    return (1.0, "s") if scales.p95_seconds >= 2 else (1000.0, "ms")
+    """(units per second, unit): ms up to an axis of 1 s. The axis only grows, so this changes once."""
+    return (1.0, "s") if scales.p95_seconds > 1 else (1000.0, "ms")
 
 
 def _log_ticks(floor: float, top: float) -> list[float]:

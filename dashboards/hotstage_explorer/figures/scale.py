@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axis ends that only grow, in steps of 1-2-5, so that axes stand still while data moves. Pure."""
+"""Axis ends that only grow, and in steps, so that axes stand still while data moves. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from hotstage_explorer.picture import HeatPoint
 
 _HEADROOM = 1.05
+_STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,11 @@ class Scales:
 
 
 def step_above(value: float) -> float:
-    """The smallest of … 1, 2, 5, 10, 20, 50 … that is ≥ value (> 0)."""
+    """The smallest step (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15 …) that is ≥ value (> 0)."""
     power = math.floor(math.log10(value))
     for exponent in (power, power + 1):
-        for mantissa in (1.0, 2.0, 5.0):
-            step = mantissa * 10.0**exponent
+        for mantissa in _STEPS:
+            step = float(f"{mantissa * 10.0**exponent:.6g}")  # 0.15, not 0.15000000000000002
             if step >= value * (1 - 1e-9):
                 return step
     return 10.0 ** (power + 2)
