@@ -61,8 +61,8 @@ class Sources:
 class ViewCell:
     """Holds the current view; the tick swaps it, the API's threads read it and share what they make of it."""
 
-    def __init__(self, host_id: str, clock: Clock) -> None:
-        self._host_id = host_id
+    def __init__(self, host: str, clock: Clock) -> None:
+        self._host = host
         self._clock = clock
         self._lock = threading.Lock()
         # Replaced as one, so that a body never meets another view than its own.
@@ -93,7 +93,7 @@ class ViewCell:
         common = {
             "at": rfc3339(at_ns),
             "at_ns": at_ns,
-            "host": self._host_id,
+            "host": self._host,
             "stale": view.is_stale,
             "tick": view.tick,
         }

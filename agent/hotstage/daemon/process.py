@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -79,7 +80,7 @@ class Daemon:
             log.warning("a rule is left out: %s", problem)
         self.line = Line(config, clock, rules)
         host_id = _host_id()
-        self.cell = ViewCell(host_id, clock)
+        self.cell = ViewCell(socket.gethostname(), clock)
         self.store = Store(Path(config.store.directory), clock, boot_id())
         stack.callback(self.store.close)
         maker = EventMaker(host_id)
