@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.detect.statistics.ranks import median, quantile
 from hotstage.detect.statistics.work_size import WorkSize, fit
 
 Floats = NDArray[np.float64]
@@ -58,19 +59,11 @@ class Baseline:
         self._fitted_ns = 0
         self._fitted_count = 0
         self._admitted_ns = 0
+        self._has_news = False  # something was admitted since the last fit
         self.usual: Usual | None = None
 
-    def excess(self, log_seconds: Floats, tokens: Floats, instances: NDArray[np.integer]) -> Floats:
-        """log2 of actual ÷ usual, (N,); call it only when `usual` is known."""
-        assert self.usual is not None
-        offsets = self.usual.instance_offsets
-        excess = self.usual.size.excess(log_seconds, tokens)
-        if offsets:
-            excess = excess - np.array([offsets.get(int(each), 0.0) for each in instances])
-        return excess
-
     def excess_of(self, log_seconds: float, tokens: float, instance: int) -> float:
-        """`excess` of one piece of work."""
+        """log2 of actual ÷ usual of one piece of work; call it only when `usual` is known."""
         assert self.usual is not None
         return self.usual.size.excess_of(log_seconds, tokens) - self.usual.instance_offsets.get(instance, 0.0)
 
@@ -83,14 +76,22 @@ class Baseline:
         else:
             self._waiting.append((at_ns, log_seconds, tokens, instance))
 
+    def is_due(self, at_ns: int) -> bool:
+        """Whether `advance` may have something to do; without it a call changes nothing."""
+        if self._waiting and at_ns - self._waiting[0][0] >= QUARANTINE_NS:
+            return True
+        return self._has_news and (
+            self.usual is None or at_ns - self._fitted_ns >= _REFIT_NS or self._has_grown()
+        )
+
     def advance(self, at_ns: int, *, is_suspicious: bool) -> None:
         """Let samples out of quarantine unless something looks wrong, and fit again when it is due."""
         if not is_suspicious:
             self._release(at_ns)
-        if self.usual is None and not self._knows_enough(at_ns):
+        if not self._has_news or (self.usual is None and not self._knows_enough(at_ns)):
             return
-        grown = self._count >= 1.25 * self._fitted_count
-        if self.usual is None or (at_ns - self._fitted_ns >= _REFIT_NS) or (grown and not is_suspicious):
+        is_old = at_ns - self._fitted_ns >= _REFIT_NS
+        if self.usual is None or is_old or (self._has_grown() and not is_suspicious):
             self._fit(at_ns)
 
     def freeze(self) -> None:
@@ -102,7 +103,11 @@ class Baseline:
         self._count = self._oldest = self._fitted_count = 0
         self._first_ns = None
         self._waiting.clear()
+        self._has_news = False
         self.usual = None
+
+    def _has_grown(self) -> bool:
+        return self._count >= 1.25 * self._fitted_count
 
     def _knows_enough(self, at_ns: int) -> bool:
         if self._count >= self._min_samples:
@@ -124,6 +129,7 @@ class Baseline:
         else:
             place, self._oldest = self._oldest, (self._oldest + 1) % CAPACITY
         self._logs[place], self._tokens[place], self._instances[place] = log_seconds, tokens, instance
+        self._has_news = True
 
     def _fit(self, at_ns: int) -> None:
         logs, tokens = self._logs[: self._count], self._tokens[: self._count]
@@ -131,30 +137,31 @@ class Baseline:
         size = fit(logs, tokens)
         rest = size.excess(logs, tokens)
         offsets = _instance_offsets(rest, instances)
-        if offsets:
-            rest = rest - np.array([offsets.get(int(each), 0.0) for each in instances])
+        for instance, offset in offsets.items():
+            rest[instances == instance] -= offset
         self.usual = Usual(
             size=size,
             instance_offsets=offsets,
             scatter=_scatter(rest),
             exceed_ratio=float(np.mean(rest > self._suspicious)),
-            seconds=float(2.0 ** np.median(logs)),
+            seconds=2.0 ** median(np.sort(logs)),
         )
-        self._fitted_ns, self._fitted_count = at_ns, self._count
+        self._fitted_ns, self._fitted_count, self._has_news = at_ns, self._count, False
 
 
 def _instance_offsets(rest: Floats, instances: NDArray[np.int64]) -> dict[int, float]:
     """How much slower (log2) an instance is as a rule than all of them; a slower GPU is not an anomaly."""
-    ids, counts = np.unique(instances, return_counts=True)
-    if len(ids) < 2:
+    counts = np.bincount(instances)
+    if np.count_nonzero(counts) < 2:
         return {}
-    known = ids[counts >= _INSTANCE_SAMPLES]
-    return {int(each): float(np.median(rest[instances == each])) for each in known}
+    known = np.flatnonzero(counts >= _INSTANCE_SAMPLES).tolist()
+    return {instance: median(np.sort(rest[instances == instance])) for instance in known}
 
 
 def _scatter(rest: Floats) -> float:
     """Robust standard deviation: from the median deviation, or from the upper tail if that is wider."""
-    middle = np.median(rest)
-    spread = 1.4826 * np.median(np.abs(rest - middle))
-    tail = (np.quantile(rest, 0.9) - middle) / 1.2816
-    return float(max(spread, tail, _SCATTER_FLOOR))
+    ordered = np.sort(rest)
+    middle = median(ordered)
+    spread = 1.4826 * median(np.sort(np.abs(ordered - middle)))
+    tail = (quantile(ordered, 0.9) - middle) / 1.2816
+    return max(spread, tail, _SCATTER_FLOOR)

@@ -7,12 +7,10 @@ while nothing moves, so that a hang does not look like many slow stages. It judg
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hotstage.stages.pulse import Pulse, Rows
+from hotstage.stages.pulse import Pulse
 from hotstage.stages.spans import OUTCOME_LOST
 from hotstage.stages.stage import Stage
 
@@ -36,9 +34,10 @@ HOST_STAGES = frozenset(
 )
 """Stages whose work is on the CPU: a request in one of them does not wait for the GPU."""
 
-_HOST_MASK = np.uint64(sum(1 << stage for stage in HOST_STAGES))
-_LOADING_MASK = np.uint64(1 << Stage.model_load)
-_IS_DEVICE = np.array([stage in DEVICE_STAGES for stage in range(256)], np.bool_)
+_HOST_MASK = sum(1 << stage for stage in HOST_STAGES)
+_LOADING_MASK = 1 << Stage.model_load
+_PROCESS_COLUMNS = ("pid", "is_dead", "launch_delta", "output_tokens_total", "open_requests", "instance")
+_REQUEST_COLUMNS = ("pid", "open_mask", "updated_ns", "started_ns")
 
 LEAKED_AFTER_NS = 60_000_000_000
 """Nothing was heard of a request for this long while its process went on: its server has forgotten it."""
@@ -125,73 +124,68 @@ class Progress:
 
     def observe(self, pulse: Pulse) -> None:
         """Take in what moved. After a gap in the telemetry all silence counts from now: nobody looked."""
-        rows = pulse.processes[~pulse.processes["is_dead"]]
-        pids = rows["pid"]
-        outputs, host_ends = _ends_by_pid(pids, pulse)
-        demand, loading = _demand_by_pid(pids, pulse, self._leak_horizon(pids))
-        for place, pid in enumerate(pids.tolist()):
-            progress = self._processes.get(pid)
+        came_out, host_ended = _ends(pulse)
+        waiting, loading = self._demand(pulse)
+        columns = (pulse.processes[name].tolist() for name in _PROCESS_COLUMNS)
+        before, self._processes = self._processes, {}
+        for pid, is_dead, launches, tokens, open_requests, instance in zip(*columns, strict=True):
+            if is_dead:
+                continue
+            progress = before.get(pid)
             if progress is None:
                 progress = ProcessProgress(pid, pulse.at_ns, pulse.at_ns, pulse.at_ns)
-                self._processes[pid] = progress
-            tokens = int(rows["output_tokens_total"][place])
-            row = rows[place]
+            self._processes[pid] = progress
             _advance(
                 progress,
                 pulse,
-                launches=int(row["launch_delta"]),
-                output=bool(outputs[place]) or tokens > progress.tokens_seen,
-                host_end=bool(host_ends[place]),
-                demand=int(demand[place]),
-                loading=bool(loading[place]),
+                launches=launches,
+                output=pid in came_out or tokens > progress.tokens_seen,
+                host_end=pid in host_ended,
+                demand=waiting[pid],
+                loading=pid in loading,
             )
             progress.tokens_seen = tokens
-            progress.open_requests = int(row["open_requests"])
-            progress.instance = int(row["instance"])
-        living = set(pids.tolist())
-        for pid in [pid for pid in self._processes if pid not in living]:
-            del self._processes[pid]
+            progress.open_requests = open_requests
+            progress.instance = instance
 
-    def frozen_at(
-        self, pids: NDArray[np.uint32], stages: NDArray[np.uint8], now_ns: int
-    ) -> NDArray[np.int64]:
-        """(N,) when something last came out of each span's process; for CPU stages, when any moved.
+    def frozen_at(self, pid: int, stage: int, now_ns: int) -> int:
+        """When something last came out of a span's process; for a CPU stage, when anything moved.
 
         Launches do not count: in a hang threads go on launching until each of them waits. A stage of the CPU
         stands still only together with requests that wait for the device: where none does, its own age is all
         that tells.
         """
-        is_device = _IS_DEVICE[stages]
-        moments = np.full(len(pids), now_ns, np.int64)
-        for pid in np.unique(pids).tolist():
+        progress = self._processes.get(pid)
+        if progress is None:
+            return now_ns
+        if stage in DEVICE_STAGES:
+            return progress.output_ns
+        return now_ns if progress.demand_since_ns is None else progress.any_ns
+
+    def hung_between(self, pid: int, since_ns: int, until_ns: int) -> int:
+        """ns of the interval in which its process was hung."""
+        progress = self._processes.get(pid)
+        if progress is None:
+            return 0
+        began_ns, ended_ns = progress.hung_ns
+        return max(min(until_ns, ended_ns) - max(since_ns, began_ns), 0) if ended_ns else 0
+
+    def _demand(self, pulse: Pulse) -> tuple[Counter[int], set[int]]:
+        """(requests that wait for the device, whether any of them loads a model) by pid."""
+        waiting: Counter[int] = Counter()
+        loading: set[int] = set()
+        columns = (pulse.requests_open[name].tolist() for name in _REQUEST_COLUMNS)
+        for pid, open_mask, updated_ns, started_ns in zip(*columns, strict=True):
             progress = self._processes.get(pid)
-            if progress is not None:
-                mine = pids == pid
-                host_ns = now_ns if progress.demand_since_ns is None else progress.any_ns
-                moments[mine] = np.where(is_device[mine], progress.output_ns, host_ns)
-        return moments
-
-    def hung_between(
-        self, pids: NDArray[np.uint32], since_ns: NDArray[np.int64], until_ns: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """(N,) ns of each interval in which its process was hung."""
-        hung = np.zeros(len(pids), np.int64)
-        for pid, progress in self._processes.items():
-            began, ended = progress.hung_ns
-            if ended and len(pids):
-                overlap = np.minimum(until_ns, ended) - np.maximum(since_ns, began)
-                hung = np.where(pids == pid, np.maximum(overlap, 0), hung)
-        return hung
-
-    def _leak_horizon(self, pids: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """(N,) what was last heard of before this moment is forgotten work, not demand."""
-        return np.array(
-            [
-                progress.any_ns - LEAKED_AFTER_NS if (progress := self._processes.get(pid)) else 0
-                for pid in pids.tolist()
-            ],
-            np.int64,
-        )
+            is_leaked = progress is not None and (
+                max(updated_ns, started_ns) < progress.any_ns - LEAKED_AFTER_NS
+            )
+            if is_leaked or open_mask & _HOST_MASK:
+                continue
+            waiting[pid] += 1
+            if open_mask & _LOADING_MASK:
+                loading.add(pid)
+        return waiting, loading
 
 
 def _advance(
@@ -246,26 +240,13 @@ def _note_launches(progress: ProcessProgress, launches: int, *, output: bool) ->
         progress.launches_since_output = progress.pulses_since_output = 0
 
 
-def _ends_by_pid(pids: NDArray[np.uint32], pulse: Pulse) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(something came out, a stage of the CPU ended) for each pid."""
-    device = pulse.ended["pid"][_IS_DEVICE[pulse.ended["stage"]]]
-    finished = pulse.requests_ended["pid"][pulse.requests_ended["outcome"] != OUTCOME_LOST]
-    return np.isin(pids, device) | np.isin(pids, finished), np.isin(pids, pulse.ended["pid"])
-
-
-def _demand_by_pid(
-    pids: NDArray[np.uint32], pulse: Pulse, horizon: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(requests that wait for the device, any of them loads a model) for each pid."""
-    requests: Rows = pulse.requests_open
-    if len(requests) == 0 or len(pids) == 0:
-        return np.zeros(len(pids), np.int64), np.zeros(len(pids), np.bool_)
-    order = np.argsort(pids)
-    place = order[np.minimum(np.searchsorted(pids[order], requests["pid"]), len(pids) - 1)]
-    heard = np.maximum(requests["updated_ns"], requests["started_ns"]).astype(np.int64)
-    waits = (pids[place] == requests["pid"]) & (requests["open_mask"] & _HOST_MASK == 0)
-    waits &= heard >= horizon[place]
-    loads = requests["open_mask"] & _LOADING_MASK != 0
-    demand = np.bincount(place[waits], minlength=len(pids))
-    loading = np.bincount(place[waits & loads], minlength=len(pids)) > 0
-    return demand, loading
+def _ends(pulse: Pulse) -> tuple[set[int], set[int]]:
+    """(pids of which something came out, pids of which a stage ended, on the CPU or not)."""
+    came_out, ended = set(), set()
+    for pid, stage in zip(pulse.ended["pid"].tolist(), pulse.ended["stage"].tolist(), strict=True):
+        ended.add(pid)
+        if stage in DEVICE_STAGES:
+            came_out.add(pid)
+    columns = (pulse.requests_ended[name].tolist() for name in ("pid", "outcome"))
+    came_out |= {pid for pid, outcome in zip(*columns, strict=True) if outcome != OUTCOME_LOST}
+    return came_out, ended

@@ -7,9 +7,11 @@ ends. So samples stand in the order in which they became known, and a stall is s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +35,14 @@ _OPEN_SPANS_MAX = 512
 _REBASE_NS = 600_000_000_000
 """After so long an alarm, what was unusual is taken as usual and learned anew."""
 
-_Floats = NDArray[np.float64]
 _Places = NDArray[np.intp]
 _Code = tuple[int, int]
 _SpanKey = tuple[int, int]
-_KEYS = ("stage", "modality", "instance", "request_hash", "cgroup_id")
+_OldSpan = tuple[int, float, float, int, _SpanKey]
+"""An open span that is too old: begin, excess, seconds, instance, key."""
+
+_COLUMNS = ("stage", "modality", "instance", "pid", "began_ns", "duration_ns", "tokens", "count")
+_KEY = ("request_hash", "cgroup_id")
 
 
 @dataclass(slots=True)
@@ -50,6 +55,8 @@ class _Stream:
     whole: Judge
     instances: dict[int, Judge] = field(default_factory=dict)
     paid: dict[_SpanKey, float] = field(default_factory=dict)  # open spans that have paid in, and how much
+    is_awake: bool = False
+    """A sample came, or something begun that time may end: a judge has something to conclude."""
 
     @property
     def has_news(self) -> bool:
@@ -107,68 +114,63 @@ class StageLatency:
         return stream
 
     def _judge_ended(self, pulse: Pulse) -> None:
-        spans = pulse.ended
-        if len(spans) == 0:
-            return
-        began_ns, lasted_ns = spans["began_ns"].astype(np.int64), spans["duration_ns"].astype(np.int64)
-        lasted_ns = lasted_ns - self._progress.hung_between(spans["pid"], began_ns, began_ns + lasted_ns)
-        count = np.maximum(spans["count"], 1)
-        seconds = np.maximum(lasted_ns / count, 1e3) / 1e9
-        columns = (seconds, np.log2(seconds), spans["tokens"] / count, *(spans[name] for name in _KEYS))
         # A few spans each of many streams: plain numbers are cheaper here than arrays.
-        for second, log, tokens, stage, modality, instance, request, cgroup in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
+        for stage, modality, instance, pid, began_ns, lasted_ns, tokens, count, *key in _plain(pulse.ended):
             if stage in UNJUDGED:
                 continue
-            stream = self._stream(stage, modality)
-            paid = stream.paid.pop((request, cgroup), None)
+            stream = self._streams.get((stage, modality)) or self._stream(stage, modality)
+            own_ns = lasted_ns - self._progress.hung_between(pid, began_ns, began_ns + lasted_ns)
+            seconds = max(own_ns / max(count, 1), 1e3) / 1e9
+            log, size = math.log2(seconds), tokens / max(count, 1)
+            paid = stream.paid.pop((key[0], key[1]), None)
             if stream.baseline.usual is not None:
-                excess = stream.baseline.excess_of(log, tokens, instance)
-                self._pay(stream, Sample(pulse.at_ns, excess, second, instance, True, paid))
+                excess = stream.baseline.excess_of(log, size, instance)
+                self._pay(stream, Sample(pulse.at_ns, excess, seconds, instance, True, paid))
             if not stream.is_firing:
-                stream.baseline.learn(pulse.at_ns, log, tokens, instance)
+                stream.baseline.learn(pulse.at_ns, log, size, instance)
 
     def _judge_open(self, pulse: Pulse) -> set[_Code]:
         """Judge the ages → the streams that have open spans."""
-        spans = pulse.open
-        if len(spans) == 0:
-            return set()
-        until_ns = self._progress.frozen_at(spans["pid"], spans["stage"], pulse.at_ns)
-        began_ns = spans["began_ns"].astype(np.int64)
-        hung_ns = self._progress.hung_between(spans["pid"], began_ns, until_ns)
-        seconds = np.maximum(until_ns - began_ns - hung_ns, 1_000) / 1e9
-        logs, tokens = np.log2(seconds), spans["tokens"].astype(float)
-        found = set()
-        for code, place in _by_stream(spans):
-            found.add(code)
-            stream = self._stream(*code)
-            usual = stream.baseline.usual
-            if usual is None:
+        levels: dict[_Code, float] = {}
+        too_old: dict[_Code, list[_OldSpan]] = {}
+        for stage, modality, instance, pid, began_ns, _, tokens, _, *key in _plain(pulse.open):
+            if stage in UNJUDGED:
                 continue
-            excesses = stream.baseline.excess(logs[place], tokens[place], spans["instance"][place])
-            over = np.flatnonzero(excesses > stream.whole.level(usual, self._demand.slack))
-            if len(over):
-                over = over[np.argsort(began_ns[place][over], kind="stable")][-_OPEN_SPANS_MAX:]
-                self._pay_open(stream, pulse, place[over], excesses[over], seconds)
-        return found
+            code = stage, modality
+            stream = self._streams.get(code) or self._stream(stage, modality)
+            level = levels.get(code)
+            if level is None:
+                level = levels[code] = self._level(stream)
+            if stream.baseline.usual is None:
+                continue
+            until_ns = self._progress.frozen_at(pid, stage, pulse.at_ns)
+            own_ns = until_ns - began_ns - self._progress.hung_between(pid, began_ns, until_ns)
+            seconds = max(own_ns, 1_000) / 1e9
+            excess = stream.baseline.excess_of(math.log2(seconds), tokens, instance)
+            if excess > level:
+                too_old.setdefault(code, []).append((began_ns, excess, seconds, instance, (key[0], key[1])))
+        for code, spans in too_old.items():
+            self._pay_open(self._streams[code], pulse, spans)
+        return set(levels)
 
-    def _pay_open(
-        self, stream: _Stream, pulse: Pulse, rows: _Places, excesses: _Floats, seconds: _Floats
-    ) -> None:
+    def _level(self, stream: _Stream) -> float:
+        usual = stream.baseline.usual
+        return math.inf if usual is None else stream.whole.level(usual, self._demand.slack)
+
+    def _pay_open(self, stream: _Stream, pulse: Pulse, too_old: list[_OldSpan]) -> None:
         """Open spans that are too old pay what their age is worth; they pay the rest when they end."""
-        spans = pulse.open
-        for row, excess in zip(rows.tolist(), excesses.tolist(), strict=True):
-            key = (int(spans["request_hash"][row]), int(spans["cgroup_id"][row]))
-            instance, paid = int(spans["instance"][row]), stream.paid.get(key)
-            sample = Sample(pulse.at_ns, excess, float(seconds[row]), instance, False, paid)
+        too_old.sort(key=itemgetter(0))
+        for _, excess, seconds, instance, key in too_old[-_OPEN_SPANS_MAX:]:
+            sample = Sample(pulse.at_ns, excess, seconds, instance, False, stream.paid.get(key))
             stream.paid[key] = self._pay(stream, sample)
         if len(stream.paid) > 2 * _OPEN_SPANS_MAX:
-            still = set(zip(spans["request_hash"].tolist(), spans["cgroup_id"].tolist(), strict=True))
+            spans = pulse.open
+            still = set(zip(*(spans[name].tolist() for name in _KEY), strict=True))
             stream.paid = {key: paid for key, paid in stream.paid.items() if key in still}
 
     def _pay(self, stream: _Stream, sample: Sample) -> float:
         """Give one sample to the stream's judges → what its request has paid in all."""
+        stream.is_awake = True
         judge = stream.instances.get(sample.instance)
         if judge is None:
             judge = stream.instances[sample.instance] = Judge(self._factor)
@@ -178,13 +180,18 @@ class StageLatency:
         return stream.whole.take(sample, usual, self._demand.slack)
 
     def _conclude(self, stream: _Stream, pulse: Pulse, *, has_open: bool) -> Finding | None:
+        if not stream.is_awake and not stream.baseline.is_due(pulse.at_ns):
+            if stream.paid and not has_open:
+                stream.paid.clear()
+            return None
         usual = stream.baseline.usual
         was_firing = stream.is_firing
-        if usual is not None and stream.has_news:
+        if usual is not None and stream.is_awake:
             stream.whole.conclude(pulse.at_ns, usual, has_open=has_open)
             fine = stream.whole.fine_in_a_row > CLEAR_SAMPLES
             for judge in stream.instances.values():
                 judge.conclude(pulse.at_ns, usual, has_open=has_open, others_fine=fine)
+            stream.is_awake = stream.has_news
         firing = stream.is_firing
         if firing and not was_firing:
             stream.baseline.freeze()
@@ -254,6 +261,11 @@ def lone_instance(judges: Mapping[int, Judge], since_ns: int, now_ns: int) -> in
         elif judge.is_recent(now_ns) and (samples < 3 or share >= 0.2):
             return 0
     return slow[0] if len(slow) == 1 else 0
+
+
+def _plain(spans: Rows) -> Iterator[tuple[int, ...]]:
+    """`_COLUMNS` and `_KEY` of each span as numbers of Python."""
+    return zip(*(spans[name].tolist() for name in (*_COLUMNS, *_KEY)), strict=True)
 
 
 def _by_stream(spans: Rows) -> list[tuple[_Code, _Places]]:

@@ -64,7 +64,7 @@ def test_a_slower_instance_is_usual_for_itself(baseline):
         now = learn(baseline, 1, -3.0, now=now, instance=1)
         now = learn(baseline, 1, -2.0, now=now, instance=2)
     learn(baseline, 12, -3.0, now=now)
-    excess = baseline.excess(np.array([-2.0, -2.0]), np.zeros(2), np.array([1, 2]))
+    excess = [baseline.excess_of(-2.0, 0.0, instance) for instance in (1, 2)]
     assert excess == pytest.approx([1.0, 0.0], abs=0.05)
 
 

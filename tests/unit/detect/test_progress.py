@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import numpy as np
 from support.pulses import MS, SECOND, process, pulse, request, span
 
 from hotstage.detect.progress import Progress
@@ -7,11 +6,6 @@ from hotstage.stages.stage import Modality, Stage
 
 START = 1000 * SECOND
 PREFILL = 1 << Stage.llm_prefill
-PID = np.array([100], np.uint32)
-
-
-def stages(*each):
-    return np.array(each, np.uint8)
 
 
 def observe(progress, at_ns, **others):
@@ -24,8 +18,7 @@ def test_the_age_of_a_device_stage_stands_still_with_its_process():
     progress = Progress()
     observe(progress, START, launches=5)
     observe(progress, START + 2 * SECOND)
-    frozen = progress.frozen_at(PID, stages(Stage.vision_encode), START + 2 * SECOND)
-    assert frozen.tolist() == [START]
+    assert progress.frozen_at(100, Stage.vision_encode, START + 2 * SECOND) == START
 
 
 def test_a_launch_an_end_and_a_token_are_progress():
@@ -51,8 +44,8 @@ def test_a_stage_of_the_cpu_ages_on_when_nobody_waits_for_the_device():
     progress = Progress()
     observe(progress, START, open_mask=1 << Stage.media_decode)
     observe(progress, START + 5 * SECOND, open_mask=1 << Stage.media_decode)
-    moments = progress.frozen_at(PID, stages(Stage.media_decode), START + 5 * SECOND)
-    assert moments.tolist() == [START + 5 * SECOND]
+    now = START + 5 * SECOND
+    assert progress.frozen_at(100, Stage.media_decode, now) == now
 
 
 def test_the_longest_pause_that_ended_by_itself_is_remembered():
@@ -67,10 +60,8 @@ def test_hung_time_is_taken_out_of_what_it_lies_in():
     observe(progress, START, launches=1)
     progress[100].hung_ns = (START, START + 9 * SECOND)
     observe(progress, START + 9 * SECOND + 100 * MS, launches=1)
-    since = np.array([START - SECOND, START + 10 * SECOND], np.int64)
-    until = np.array([START + 10 * SECOND, START + 11 * SECOND], np.int64)
-    hung = progress.hung_between(np.array([100, 100], np.uint32), since, until)
-    assert hung.tolist() == [9 * SECOND + 100 * MS, 0]
+    hung = [progress.hung_between(100, START + at * SECOND, START + (at + 11) * SECOND) for at in (-1, 10)]
+    assert hung == [9 * SECOND + 100 * MS, 0]
 
 
 def test_a_process_that_has_gone_is_forgotten():

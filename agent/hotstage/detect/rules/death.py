@@ -30,6 +30,8 @@ class Death:
         self._deaths: dict[int, _Death] = {}
 
     def observe_pulse(self, pulse: Pulse) -> list[Finding]:
+        if not self._deaths and not pulse.processes["is_dead"].any():
+            return []
         lost = pulse.requests_ended[pulse.requests_ended["outcome"] == OUTCOME_LOST]
         for row in pulse.processes[pulse.processes["is_dead"]]:
             pid = int(row["pid"])

@@ -64,15 +64,15 @@ class Hang:
 
     def _silence(self, process: ProcessProgress, pulse: Pulse) -> _Silence | None:
         """The silence to hold against a limit; None while nobody waits, or not for long enough."""
-        spans = pulse.open[pulse.open["pid"] == process.pid]
         demand_ns = process.demand_since_ns
         if demand_ns is None:
-            return self._host_silence(process, spans, pulse.at_ns)
+            return self._host_silence(process, pulse)
         if process.is_loading:
             return _Silence(max(process.any_ns, demand_ns), _LOADING_NS, "nothing has moved while loading")
         device_ns, output_ns = max(process.device_ns, demand_ns), max(process.output_ns, demand_ns)
         if pulse.at_ns - output_ns < self._limit_ns:
             return None
+        spans = _spans_of(process, pulse)
         if process.has_cadence and pulse.at_ns - device_ns >= self._limit_ns:
             limit_ns = self._cadence_ns(process.launch_gap, spans, device_ns)
             if pulse.at_ns - device_ns >= limit_ns:
@@ -96,12 +96,15 @@ class Hang:
         single_ns = round(_SINGLE_CALLS * (self._latency.expected_ns(single) or 0))
         return max(self._limit_ns, min(round(_GAPS * gap.longest_ns), _GAP_LIMIT_NS), single_ns)
 
-    def _host_silence(self, process: ProcessProgress, spans: Rows, now_ns: int) -> _Silence | None:
+    def _host_silence(self, process: ProcessProgress, pulse: Pulse) -> _Silence | None:
         """All requests are in stages of the CPU and none of these ends; a slow peer may be the reason."""
+        if pulse.at_ns - process.any_ns < _HOST_LIMIT_NS:
+            return None
+        spans = _spans_of(process, pulse)
         if len(spans) == 0:
             return None
         since_ns = max(process.any_ns, int(spans["began_ns"].min()))
-        if now_ns - since_ns < _HOST_LIMIT_NS:
+        if pulse.at_ns - since_ns < _HOST_LIMIT_NS:
             return None
         return _Silence(since_ns, self._patience_ns(process, spans, _HOST_LIMIT_NS), "no stage has ended")
 
@@ -160,9 +163,14 @@ class Hang:
         return words, (Evidence("call_age_seconds", round(held, 2), None, "s", since_ns, note),)
 
 
+def _spans_of(process: ProcessProgress, pulse: Pulse) -> Rows:
+    spans: Rows = pulse.open[pulse.open["pid"] == process.pid]
+    return spans
+
+
 def _stage_of_oldest(pulse: Pulse, pid: int) -> tuple[str | None, str | None]:
     """Stage and modality that the process's oldest request sits in; None when it is in none."""
-    spans: Rows = pulse.open[pulse.open["pid"] == pid]
+    spans = pulse.open[pulse.open["pid"] == pid]
     if len(spans) == 0:
         return None, None
     requests = pulse.requests_open[pulse.requests_open["pid"] == pid]

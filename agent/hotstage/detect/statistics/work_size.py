@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.detect.statistics.ranks import median, medians, quantile
+
 Floats = NDArray[np.float64]
 
 _OFFSETS = np.array([0.0, *(2.0**power for power in range(-4, 7))])
@@ -73,17 +75,20 @@ class WorkSize:
 
 def fit(log_seconds: Floats, tokens: Floats) -> WorkSize:
     """Fit (N,) samples, N ≥ 1; tokens 0 = not said."""
-    plain_high = float(np.quantile(log_seconds, 0.95))
-    plain = WorkSize(float(np.median(log_seconds)), math.inf, math.inf, plain_high)
+    ordered = np.sort(log_seconds)
+    middle, plain_high = median(ordered), quantile(ordered, 0.95)
+    plain = WorkSize(middle, math.inf, math.inf, plain_high)
     said = tokens > 0
     if np.count_nonzero(said) < max(_SAID_RATIO * len(tokens), 4):
         return plain
     logs, sizes = log_seconds[said], tokens[said]
-    offsets = _OFFSETS * np.median(sizes)
-    rests = logs - np.log2(offsets[:, None] + sizes)  # (candidates, N)
-    rates = np.median(rests, axis=1)
-    scatters = np.mean(np.abs(rests - rates[:, None]), axis=1)
-    best = int(np.argmin(scatters))
-    if scatters[best] > _WORTH_IT * float(np.mean(np.abs(logs - np.median(logs)))):
+    ordered_sizes = np.sort(sizes)
+    offsets = _OFFSETS * median(ordered_sizes)
+    rests = np.sort(logs - np.log2(offsets[:, None] + sizes), axis=1)  # (candidates, N)
+    rates = medians(rests)
+    scatters = np.abs(rests - rates[:, None]).mean(axis=1)
+    best = int(scatters.argmin())
+    plain_scatter = float(np.abs(logs - median(np.sort(logs))).mean())
+    if scatters[best] > _WORTH_IT * plain_scatter:
         return plain
-    return WorkSize(float(rates[best]), float(offsets[best]), float(np.quantile(sizes, 0.98)), plain_high)
+    return WorkSize(float(rates[best]), float(offsets[best]), quantile(ordered_sizes, 0.98), plain_high)
