@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts the processes of one host, watches them, starts a fallen one again, and ends them in order.
 
-It kills only what it started, by pid, and waits for each with a deadline. It knows no verb, no configuration.
+It kills only what it started, by pid, and waits for each with a deadline; when it is killed itself, the
+kernel ends its children. It knows no verb, no configuration.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from hotstage.clock import Clock
 
@@ -20,6 +23,9 @@ log = logging.getLogger(__name__)
 RESTART_BASE_SECONDS = 1.0
 RESTART_MAX_SECONDS = 30.0
 STOP_SECONDS = 10.0
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass
@@ -90,6 +96,7 @@ class Supervisor:
             env={**os.environ, **child.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            preexec_fn=partial(_end_with, os.getpid()),  # noqa: PLW1509  # one thread; a system call, no lock
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then ends them in order
         )
 
@@ -101,3 +108,10 @@ class Supervisor:
             "ended unasked, will be started again",
             extra={"child": child.name, "code": code, "in_seconds": delay_seconds},
         )
+
+
+def _end_with(parent_pid: int) -> None:
+    """In the child, before its command: SIGTERM when the supervisor ends, however that ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent_pid:  # it ended before the line above
+        os._exit(1)

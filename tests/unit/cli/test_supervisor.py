@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +79,36 @@ def test_stop_ends_the_last_started_first_and_leaves_nobody(clock):
     assert time.monotonic() - began < DEADLINE_SECONDS
     assert [child.process.returncode for child in children] == [-15, -15]
     assert supervisor.pid("a") is None
+
+
+def test_children_end_with_a_supervisor_that_was_killed():
+    code = (
+        "import sys, time\n"
+        "from hotstage.cli.supervisor import Child, Supervisor\n"
+        "from hotstage.clock import SystemClock\n"
+        "supervisor = Supervisor(SystemClock())\n"
+        "supervisor.start(Child('c', [sys.executable, '-c', 'import time; time.sleep(60)'], {}))\n"
+        "print(supervisor.pid('c'), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    killed = subprocess.Popen(python(code), stdout=subprocess.PIPE, text=True)
+    assert killed.stdout is not None
+    orphan = int(killed.stdout.readline())
+    killed.kill()
+    killed.wait(DEADLINE_SECONDS)
+    killed.stdout.close()
+    until = time.monotonic() + DEADLINE_SECONDS
+    while is_running(orphan) and time.monotonic() < until:
+        time.sleep(0.02)
+    was_left = is_running(orphan)
+    if was_left:
+        os.kill(orphan, signal.SIGKILL)
+    assert not was_left, "waited for the child of a killed supervisor to end"
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
