@@ -66,3 +66,10 @@ def test_a_duration_needs_a_unit(capsys):
     code, said = run(["breakers", "trip", "host", "--ttl", "10"], capsys)
     assert code == 2
     assert "10m" in said
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0.5", "soon"])
+def test_a_demo_of_no_length_is_a_usage_error(seconds, capsys):
+    code, said = run(["demo", "--seconds", seconds], capsys)
+    assert code == 2
+    assert "--seconds" in said

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 from pathlib import Path
@@ -53,6 +54,10 @@ def demo(
     hotstage demo --seconds 45 --fault encoder-stall@15    ends with a report
     hotstage demo --seconds 45 --fault hang@15 --json
     """
+    if seconds is not None and not math.isfinite(seconds):
+        raise click.BadParameter(
+            "a finite number; without it the demo runs until Ctrl-C", param_hint="--seconds"
+        )
     start_logging(LogConfig(level="warning"), "demo")
     require_root()
     asked: list[int] = []

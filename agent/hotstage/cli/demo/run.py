@@ -122,7 +122,7 @@ class Demo:
                 f"agent: http://{layout.config.http.listen}/metrics"
             )
             host.go()
-            self._watch(supervisor, client, layout)
+            self._watch(supervisor, client, layout, host)
             self._announce("stopping traffic, comparing with the truth")
             self._gather_end(client, layout, host)
         return self.gathered
@@ -159,7 +159,9 @@ class Demo:
             f"waited {ATTACH_SECONDS:.0f} s for {missing}", remedy="`hotstage doctor` says what is in the way"
         )
 
-    def _watch(self, supervisor: Supervisor, client: AgentClient, layout: DemoLayout) -> None:
+    def _watch(
+        self, supervisor: Supervisor, client: AgentClient, layout: DemoLayout, host: SimulatedHost
+    ) -> None:
         began_ns = self._clock.monotonic_ns()
         next_gather_ns = 0
         while not self._asked_to_stop() and not self.gathered.interrupted:
@@ -167,6 +169,7 @@ class Demo:
             if self._options.seconds is not None and elapsed >= self._options.seconds:
                 return
             supervisor.watch()
+            host.check()
             if self._clock.monotonic_ns() >= next_gather_ns:
                 next_gather_ns = self._clock.monotonic_ns() + round(GATHER_SECONDS / 2 * 1e9)
                 self._look(client, layout, elapsed)

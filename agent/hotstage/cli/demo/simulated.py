@@ -76,13 +76,20 @@ class SimulatedHost:
                 return truth
         raise PeerError("the simulated host ended without its truth")
 
+    def check(self) -> None:
+        """Raise PeerError when the host has ended by itself: there is no traffic and no truth any more."""
+        code = self.process.poll()
+        if code is not None:
+            raise PeerError(f"the simulated host has ended with code {code}")
+
     def end(self) -> None:
         """Let the instances go, and wait until the host process has ended."""
         if self.process.poll() is None:
             with contextlib.suppress(PeerError):  # it may go between the look and the word
                 self._say("exit")
         if self.process.stdin:
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # a word to one that has died is still buffered
+                self.process.stdin.close()
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
