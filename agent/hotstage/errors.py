@@ -7,11 +7,15 @@ HotstageError                 anything this program says to its user; carries th
 ├── PrivilegeError            a capability or permission is missing                                 (exit 5)
 ├── LoadError                 a BPF object was refused: carries the end of the verifier's log       (exit 4)
 ├── AttachError               one library or symbol could not be attached: carries path and symbol
-├── StoreError                the state directory refused a write: the change is kept and retried
+├── StoreError                the state directory refused a write: the change is kept and retried; at start
+│                             exit 5 without permission, 4 where it is read-only or taken
 └── PeerError                 another process of ours, or an agent at the given address, does not answer
 """
 
 from __future__ import annotations
+
+import errno
+from typing import Self
 
 
 class HotstageError(Exception):
@@ -54,6 +58,16 @@ class AttachError(HotstageError):
 
 class StoreError(HotstageError):
     """The database refused a write; the caller keeps the change and tries again."""
+
+    @classmethod
+    def of(cls, error: OSError, message: str, *, remedy: str) -> Self:
+        """A place that the file system refuses; the exit code tells if trying again may help (1)."""
+        made = cls(f"{message}: {error.strerror}", remedy=remedy)
+        if error.errno in {errno.EACCES, errno.EPERM}:
+            made.exit_code = PrivilegeError.exit_code
+        elif error.errno in {errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EWOULDBLOCK}:
+            made.exit_code = PreflightError.exit_code
+        return made
 
 
 class PeerError(HotstageError):

@@ -96,8 +96,9 @@ class BreakerPage:
         try:
             self._map = _open(path)
         except OSError as error:
-            raise StoreError(
-                f"cannot write the breaker page {path}: {error.strerror}",
+            raise StoreError.of(
+                error,
+                f"cannot write the breaker page {path}",
                 remedy="set page.path to a file in a directory that this user may write",
             ) from error
         self._words = memoryview(self._map)[_WORDS_AT:_NAMES_AT].cast("Q")

@@ -131,15 +131,17 @@ def lock_directory(directory: Path, setting: str) -> int:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     except OSError as error:
-        raise StoreError(
-            f"cannot write in {directory}: {error.strerror}",
+        raise StoreError.of(
+            error,
+            f"cannot write in {directory}",
             remedy=f"set {setting} to a directory that this user may write",
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise StoreError(
+        raise StoreError.of(
+            error,
             f"another process of hotstage uses {directory}",
             remedy=f"stop it, or give this one a {setting} of its own",
         ) from error

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 
 import pytest
 
 from hotstage.errors import StoreError
-from hotstage.store.db import Database, RejectedChangeError
+from hotstage.store.db import Database, RejectedChangeError, lock_directory
 
 MIGRATIONS = "hotstage.store.migrations"
 
@@ -108,3 +109,14 @@ def test_a_second_writer_that_holds_the_lock_is_reported_as_such(tmp_path, monke
     other.close()
     put(database, "k")
     database.close()
+
+
+def test_a_directory_that_is_taken_cannot_be_had_by_trying_again(tmp_path):
+    held = lock_directory(tmp_path, "store.directory")
+    try:
+        with pytest.raises(StoreError, match="another process of hotstage uses") as refused:
+            lock_directory(tmp_path, "store.directory")
+    finally:
+        os.close(held)
+    assert refused.value.exit_code == 4
+    assert "store.directory" in str(refused.value.remedy)
