@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import signal
@@ -62,6 +63,7 @@ class Daemon:
         self._reload_asked = threading.Event()
         self.meter = SelfMeter(clock)
         self.gpu_of_pid: dict[int, str] = {}
+        self.endpoint_modality: dict[str, str] = {}
 
     def run(self) -> None:
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -70,6 +72,9 @@ class Daemon:
         signal.signal(signal.SIGHUP, self._ask_reload)
         with ExitStack() as stack:
             self._build(stack)
+            # What exists now stays until the end: the collector need not look at it again and again.
+            gc.collect()
+            gc.freeze()
             self._loop()
 
     def _build(self, stack: ExitStack) -> None:
@@ -161,6 +166,7 @@ class Daemon:
         frame = self.line.slow(calls.at_ns, calls, self.gpus, host)
         self.sources.remember_frames(self.line.history.frames())
         self.gpu_of_pid = _only_gpus(self.engine.device_uuids())
+        self.endpoint_modality = dict(self.line.fuser.endpoint_modality)
         self.meter.took(began_ns, is_slow=True)
         return frame, calls
 
@@ -168,7 +174,6 @@ class Daemon:
         self, step: Step, transitions: tuple[Transition, ...], second: tuple[Frame, CallSample] | None
     ) -> None:
         """Make the tick's results readable: the API's view, then the outputs."""
-        endpoint_modality = dict(self.line.fuser.endpoint_modality)
         records = self.line.breakers.records
         frame, calls = second or (None, None)
         self.sinks.publish(
@@ -181,7 +186,7 @@ class Daemon:
                 frame=frame,
                 calls=calls,
                 devices=self.gpus,
-                endpoint_modality=endpoint_modality,
+                endpoint_modality=self.endpoint_modality,
                 gpu_of_pid=self.gpu_of_pid,
             )
         )
@@ -191,7 +196,7 @@ class Daemon:
                 at_ns=step.pulse.at_ns,
                 frame=self.line.history.latest,
                 is_stale=bool(step.pulse.stale),
-                endpoint_modality=endpoint_modality,
+                endpoint_modality=self.endpoint_modality,
                 windows=step.windows.open,
                 breakers=records,
             )

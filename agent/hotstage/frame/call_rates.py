@@ -31,8 +31,11 @@ class Counts:
     errors_oom: float = 0
 
     def add(self, other: Counts) -> None:
-        for name in _COUNTED:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.calls += other.calls
+        self.launches += other.launches
+        self.unattributed += other.unattributed
+        self.errors += other.errors
+        self.errors_oom += other.errors_oom
 
 
 @dataclass(slots=True)

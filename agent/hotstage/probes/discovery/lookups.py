@@ -128,7 +128,8 @@ class Lookups:
                     self._running.remove(job)
                 if is_wanted:
                     self._report(outcome, job)
-                self._lock.notify_all()
+                if self._waiting:
+                    self._lock.notify_all()  # one of them may have waited for this place
             if not is_wanted:
                 _discard(outcome, job)
             if job.is_abandoned:
@@ -173,7 +174,8 @@ class Lookups:
                 reason = f"no answer within {self._deadline_ns / 1e9:g} s"
                 self._done.append((Outcome(job.key, None, TimeoutError(reason)), job))
             self.abandoned_total += len(late)
-            self._lock.notify_all()
+            if late:
+                self._lock.notify_all()
         for _ in late:
             self._start_worker()
 

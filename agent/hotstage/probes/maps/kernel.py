@@ -77,22 +77,22 @@ class KernelMaps:
         requests = self.requests()
         events = self._events.drain(_EVENT_DTYPES)
         finished = events[layout.EventKind.REQUEST_FINISHED]
-        # Read first, drained after: a request that ended in between is in both, never in neither.
-        ended = np.isin(requests["request_hash"], finished["request_hash"]) & np.isin(
-            requests["cgroup_id"], finished["cgroup_id"]
-        )
-        unfilled = requests["started_ns"] == 0
+        unwanted = requests["started_ns"] == 0  # the kernel is still filling it in
+        if len(finished):
+            # Read first, drained after: a request that ended in between is in both, never in neither.
+            unwanted |= np.isin(requests["request_hash"], finished["request_hash"]) & np.isin(
+                requests["cgroup_id"], finished["cgroup_id"]
+            )
         came = requests["started_ns"] > at_ns
-        told = [events[layout.EventKind.CALL_SLOW], events[layout.EventKind.CALL_ERROR]]
         return FastSample(
             at_ns=at_ns,
             threads=threads,
-            requests=requests[~(ended | unfilled)],
+            requests=_without(requests, unwanted),
             finished=finished,
             xids=xids,
-            events=np.concatenate(told),
+            events=_both(events[layout.EventKind.CALL_SLOW], events[layout.EventKind.CALL_ERROR]),
             losses=self.losses(),
-            unclean=int((ended | unfilled | came).sum()),
+            unclean=int(np.count_nonzero(unwanted | came)),
         )
 
     def read_slow(self, at_ns: int) -> CallSample:
@@ -185,6 +185,21 @@ def pack_keys(keys: NDArray[np.void]) -> NDArray[np.uint64]:
     for name, shift in (("call", 26), ("stage", 18), ("modality", 10), ("device", 2), ("layer", 0)):
         packed |= keys[name].astype(np.uint64) << np.uint64(shift)
     return packed
+
+
+def _without(rows: NDArray[np.void], unwanted: NDArray[np.bool_]) -> NDArray[np.void]:
+    """The other rows; moved as plain bytes, which costs a tenth of moving them by field."""
+    if not unwanted.any():
+        return rows
+    raw = rows.view(np.dtype((np.void, rows.dtype.itemsize)))
+    return raw.take(np.flatnonzero(~unwanted)).view(rows.dtype)
+
+
+def _both(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.void]:
+    """One after the other; structured rows are dear to concatenate, and mostly there are none."""
+    if len(second) == 0:
+        return first
+    return second if len(first) == 0 else np.concatenate([first, second])
 
 
 def _joined(

@@ -51,10 +51,7 @@ class RingReader:
             self._decode(rows, length, dtypes, pieces)
             at += len(rows) * stride
         struct.pack_into("<Q", self._consumer, 0, at)
-        return {
-            kind: np.concatenate(found) if found else np.empty(0, dtypes[kind])
-            for kind, found in pieces.items()
-        }
+        return {kind: _in_one(found, dtypes[kind]) for kind, found in pieces.items()}
 
     def pending_bytes(self) -> int:
         """Bytes between what was produced and what was read."""
@@ -104,6 +101,12 @@ class RingReader:
             if len(chosen):
                 whole = np.ascontiguousarray(chosen[:, : dtype.itemsize])
                 pieces[kind].append(whole.view(dtype)[:, 0])
+
+
+def _in_one(pieces: list[NDArray[np.void]], dtype: np.dtype[np.void]) -> NDArray[np.void]:
+    if len(pieces) == 1:
+        return pieces[0]
+    return np.concatenate(pieces) if pieces else np.empty(0, dtype)
 
 
 def _position(page: mmap.mmap) -> int:
