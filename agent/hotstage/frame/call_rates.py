@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from hotstage.probes.catalogue.spec import Family
 from hotstage.probes.maps.layout import CALLS_MAX
 from hotstage.probes.samples import CallSample
 from hotstage.stages.stage import NO_STAGE
+
+Key = TypeVar("Key", bound=Hashable)
 
 WINDOW_NS = 10_000_000_000
 
@@ -30,12 +33,13 @@ class Counts:
     errors: float = 0
     errors_oom: float = 0
 
-    def add(self, other: Counts) -> None:
-        self.calls += other.calls
-        self.launches += other.launches
-        self.unattributed += other.unattributed
-        self.errors += other.errors
-        self.errors_oom += other.errors_oom
+    def add(self, other: Counts, times: int = 1) -> None:
+        """`times` -1 takes it out again; whole numbers, so nothing is left then."""
+        self.calls += times * other.calls
+        self.launches += times * other.launches
+        self.unattributed += times * other.unattributed
+        self.errors += times * other.errors
+        self.errors_oom += times * other.errors_oom
 
 
 @dataclass(slots=True)
@@ -55,6 +59,9 @@ class CallRates:
         self._before: dict[tuple[int, int, int], tuple[int, ...]] | None = None
         self._at_ns = 0
         self._recent: deque[_Interval] = deque()
+        # Sums over `_recent`, kept up to date: most intervals stay from one second to the next.
+        self._by_pid: dict[int, Counts] = {}
+        self._by_stage: dict[tuple[int, int], Counts] = {}
 
     def take(self, sample: CallSample) -> None:
         """Subtract the sample before; the first one is the baseline, and a sample seen already is ignored."""
@@ -71,8 +78,9 @@ class CallRates:
                     interval.by_pid.setdefault(pid, Counts()).add(grew)
                     interval.by_stage.setdefault((stage, modality), Counts()).add(grew)
             self._recent.append(interval)
+            self._add(interval, 1)
         while self._recent and sample.at_ns - self._recent[0].at_ns >= WINDOW_NS:
-            self._recent.popleft()
+            self._add(self._recent.popleft(), -1)
         self._before, self._at_ns = now, sample.at_ns
 
     @property
@@ -84,22 +92,20 @@ class CallRates:
         """Counts of these processes together."""
         total = Counts()
         for pid in pids:
-            for interval in self._recent:
-                if pid in interval.by_pid:
-                    total.add(interval.by_pid[pid])
+            if pid in self._by_pid:
+                total.add(self._by_pid[pid])
         return total
 
     def of_all(self) -> Counts:
-        return self.of_pids({pid for interval in self._recent for pid in interval.by_pid})
+        return self.of_pids(self._by_pid)
 
     def of_stages(self) -> dict[tuple[int, int], Counts]:
-        """(stage, modality) → counts; launches without a stage are not here."""
-        totals: dict[tuple[int, int], Counts] = {}
-        for interval in self._recent:
-            for code, counts in interval.by_stage.items():
-                if code[0] != NO_STAGE:
-                    totals.setdefault(code, Counts()).add(counts)
-        return totals
+        """(stage, modality) → counts, to be read only; launches without a stage are not here."""
+        return {code: counts for code, counts in self._by_stage.items() if code[0] != NO_STAGE}
+
+    def _add(self, interval: _Interval, times: int) -> None:
+        _add_each(self._by_pid, interval.by_pid, times)
+        _add_each(self._by_stage, interval.by_stage, times)
 
     def _grouped(self, sample: CallSample) -> dict[tuple[int, int, int], tuple[int, ...]]:
         """(pid, stage, modality) → cumulative counts, in the order of `Counts`. Marks are not calls."""
@@ -118,11 +124,17 @@ class CallRates:
             np.add.at(total, inverse, values.astype(np.uint64))
             columns.append(total.tolist())
         return {
-            (int(each) >> 16, int(each) >> 8 & 0xFF, int(each) & 0xFF): tuple(
-                column[row] for column in columns
-            )
-            for row, each in enumerate(distinct)
+            (each >> 16, each >> 8 & 0xFF, each & 0xFF): totals
+            for each, totals in zip(distinct.tolist(), zip(*columns, strict=True), strict=True)
         }
+
+
+def _add_each(totals: dict[Key, Counts], counts: Mapping[Key, Counts], times: int) -> None:
+    for key, each in counts.items():
+        total = totals.setdefault(key, Counts())
+        total.add(each, times)
+        if not total.calls:
+            del totals[key]
 
 
 def _table(families: set[Family]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from hotstage.config.settings import FrameConfig
 from hotstage.devices.samples import HARDWARE_SLOWDOWN, DeviceSample, DevicesState
 from hotstage.frame.align import age_seconds, is_fresh
 from hotstage.frame.call_rates import CallRates, Counts
-from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
+from hotstage.frame.columns import COLUMN_INDEX, COLUMNS, columns_of
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.frame.served import Cells, Served
@@ -21,6 +22,12 @@ from hotstage.probes.samples import CallSample
 from hotstage.stages.pulse import Pulse
 from hotstage.stages.stage import modality_name, stage_name
 
+_PLACES = {
+    kind: {column.name: COLUMN_INDEX[column.name] for column in columns_of(kind)} for kind in EntityKind
+}
+"""Kind → the columns that speak of it."""
+
+_ORDER = {kind: place for place, kind in enumerate(EntityKind)}
 _EVER_SAMPLED = frozenset({DevicesState.sampling, DevicesState.failed, DevicesState.hung})
 
 
@@ -183,12 +190,17 @@ def _fill_devices(devices: DeviceSample, at_ns: int, cells: Cells) -> None:
         cell["nvml_call_seconds"] = float(row["call_seconds"])
 
 
+@lru_cache(maxsize=4096)
+def _order(entity: Entity) -> tuple[int, str]:
+    return _ORDER[entity.kind], str(entity)
+
+
 def _frame(at_ns: int, cells: Cells, stale: frozenset[str]) -> Frame:
-    entities = sorted(cells, key=lambda entity: (list(EntityKind).index(entity.kind), str(entity)))
+    entities = sorted(cells, key=_order)
     values = np.full((len(entities), len(COLUMNS)), np.nan)
     for row, entity in enumerate(entities):
+        places = _PLACES[entity.kind]
         for name, value in cells[entity].items():
-            column = COLUMNS[COLUMN_INDEX[name]]
-            if entity.kind in column.entities:
-                values[row, COLUMN_INDEX[name]] = value
+            if name in places:
+                values[row, places[name]] = value
     return Frame(at_ns, tuple(entities), values, stale)

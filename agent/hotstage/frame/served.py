@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -83,6 +84,12 @@ class Served:
         if self._first_ns is None:
             self._first_ns = pulse.at_ns
         self._pulse = pulse
+        if len(pulse.requests_ended):
+            self._take_requests(pulse)
+        if len(pulse.ended):
+            self._take_spans(pulse)
+
+    def _take_requests(self, pulse: Pulse) -> None:
         ended = pulse.requests_ended
         rows = np.zeros(len(ended), _REQUEST_DTYPE)
         rows["at_ns"] = pulse.at_ns
@@ -101,6 +108,8 @@ class Served:
             self._ended[kind].update(_codes(kind, rows).tolist())
         for endpoint, modality in zip(rows["endpoint"].tolist(), rows["modality"].tolist(), strict=True):
             self._modality.setdefault(endpoint, Counter())[modality] += 1
+
+    def _take_spans(self, pulse: Pulse) -> None:
         spans = np.zeros(len(pulse.ended), _SPAN_DTYPE)
         count = np.maximum(pulse.ended["count"], 1)
         spans["at_ns"], spans["count"] = pulse.at_ns, count
@@ -121,29 +130,24 @@ class Served:
         inflight["started_ns"] = pulse.requests_open["started_ns"]
         inflight["endpoint"] = self._folded(pulse.requests_open["endpoint"])
         inflight["instance"] = pulse.requests_open["instance"]
+        parts = _parts(recent, inflight, now_ns)
         for kind in _GROUPS:
-            self._fill_group(kind, recent, inflight, now_ns, seconds, cells)
+            self._fill_group(kind, parts, now_ns, seconds, cells)
         self._fill_stages(now_ns, seconds, cells)
         self._fill_heat(cells)
 
-    def _fill_group(
-        self, kind: EntityKind, recent: Rows, inflight: Rows, now_ns: int, seconds: float, cells: Cells
-    ) -> None:
+    def _fill_group(self, kind: EntityKind, parts: _Parts, now_ns: int, seconds: float, cells: Cells) -> None:
         assert self._pulse is not None
         entity_of = _namer(kind, self._pulse.names)
-        known = set(self._ended[kind]) | set(_codes(kind, inflight).tolist())
-        begun = np.concatenate([inflight, recent])
-        begun = begun[begun["started_ns"] > max(now_ns - RATE_NS, 0)]
-        rates = sums(_codes(kind, begun))
-        waiting = sums(_codes(kind, inflight))
-        oldest = _oldest(_codes(kind, inflight), inflight["started_ns"], now_ns)
-        unwanted = np.isin(recent["outcome"], (OUTCOME_CANCELLED, OUTCOME_REFUSED))
-        judged = recent[~unwanted & (recent["outcome"] != OUTCOME_LOST)]
-        ranks = nearest_ranks(_codes(kind, judged), judged["seconds"], SHARES)
-        counted = sums(_codes(kind, recent[~unwanted]))
-        failed = sums(_codes(kind, recent[np.isin(recent["outcome"], (OUTCOME_ERROR, OUTCOME_LOST))]))
-        late = recent[recent["at_ns"] > max(now_ns - RATE_NS, 0)]
-        tokens = sums(_codes(kind, late), late["tokens"])
+        inflight = _codes(kind, parts.inflight)
+        known = set(self._ended[kind]) | set(inflight.tolist())
+        rates = sums(_codes(kind, parts.begun))
+        waiting = sums(inflight)
+        oldest = _oldest(inflight, parts.inflight["started_ns"], now_ns)
+        ranks = nearest_ranks(_codes(kind, parts.judged), parts.judged["seconds"], SHARES)
+        counted = sums(_codes(kind, parts.counted))
+        failed = sums(_codes(kind, parts.failed))
+        tokens = sums(_codes(kind, parts.late), parts.late["tokens"])
         for code in known:
             cell = cells.setdefault(entity_of(code), {})
             cell["request_rate"] = rates.get(code, 0.0) / seconds
@@ -199,6 +203,37 @@ class Served:
     def _folded(self, endpoints: Rows) -> Rows:
         """Endpoint ids; those beyond the limit become `other`. Ids are handed out in order of appearance."""
         return np.where(endpoints > self._max_endpoints + OTHER, OTHER, endpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Requests of the last minute, as each column needs them; rows of `_REQUEST_DTYPE`."""
+
+    inflight: Rows
+    begun: Rows
+    """In the time of the rates."""
+    judged: Rows
+    """Ended with a duration that says something."""
+    counted: Rows
+    """Neither cancelled nor refused."""
+    failed: Rows
+    late: Rows
+    """Ended in the time of the rates."""
+
+
+def _parts(recent: Rows, inflight: Rows, now_ns: int) -> _Parts:
+    outcome, since_ns = recent["outcome"], max(now_ns - RATE_NS, 0)
+    is_wanted = (outcome != OUTCOME_CANCELLED) & (outcome != OUTCOME_REFUSED)
+    is_lost = outcome == OUTCOME_LOST
+    begun = np.concatenate([inflight, recent])
+    return _Parts(
+        inflight=inflight,
+        begun=begun[begun["started_ns"] > since_ns],
+        judged=recent[is_wanted & ~is_lost],
+        counted=recent[is_wanted],
+        failed=recent[is_lost | (outcome == OUTCOME_ERROR)],
+        late=recent[recent["at_ns"] > since_ns],
+    )
 
 
 def _codes(kind: EntityKind, rows: Rows) -> Codes:
