@@ -39,6 +39,7 @@ SERVER_STAGES = (
 """What the simulated server does, and so what can be slowed; `queue` is waiting, nothing is done in it."""
 
 MAX_SEVERITY = 1000.0
+MAX_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +244,10 @@ def _fault_of(kind: FaultKind, start: float, end: float, severity: float) -> Fau
 
 
 def _checked(fault: Fault, place: str) -> Fault:
-    if not 0 <= fault.start_seconds < fault.end_seconds:
+    if not 0 <= fault.start_seconds < fault.end_seconds <= MAX_SECONDS:
         raise ConfigError(
             f"{place}: it ends at {fault.end_seconds:g} s and starts at {fault.start_seconds:g} s",
-            remedy="seconds from the start of traffic: 0 <= START < END",
+            remedy=f"seconds from the start of traffic: 0 <= START < END <= {MAX_SECONDS:g}",
         )
     if not 0 <= fault.severity <= MAX_SEVERITY:
         raise ConfigError(
@@ -299,7 +300,7 @@ def _number(value: Any, what: str, place: str, otherwise: float) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = float("nan")
-    if math.isnan(number) or isinstance(value, bool):
+    if not math.isfinite(number) or isinstance(value, bool):
         raise ConfigError(
             f"{place}: {what} {value!r} is not a number", remedy="seconds and factors, e.g. 15 or 2.5"
         )

@@ -59,7 +59,7 @@ class LiveView:
         print_table(
             ("fault", "detected", "kind named", "place named", "delay", "window closed"),
             [_fault(fault) for fault in document["faults"]],
-            empty="no fault was asked for",
+            empty="no fault began within the run",
         )
         print_table(
             ("stage", "modality", "requests", "true requests", "p95", "true p95"),
