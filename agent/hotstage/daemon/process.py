@@ -148,7 +148,9 @@ class Daemon:
         ordered = self._carry_out_orders()
         sample = self.engine.read_fast()
         self.gpus = self.devices.poll()
-        step = self.line.fast(replace(sample, xids=sample.xids + self.gpus.xids))
+        if self.gpus.xids:
+            sample = replace(sample, xids=sample.xids + self.gpus.xids)
+        step = self.line.fast(sample)
         self.sources.remember(sample, self.gpus)
         transitions = (*ordered, *step.transitions)
         records = self.line.breakers.records

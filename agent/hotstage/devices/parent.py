@@ -42,6 +42,7 @@ class Devices:
         self._child: subprocess.Popen[bytes] | None = None
         self._reader = RecordReader()
         self._rows: dict[bytes, np.ndarray[tuple[int], np.dtype[np.void]]] = {}
+        self._table: np.ndarray[tuple[int], np.dtype[np.void]] | None = None  # of `_rows`, until they change
         self._state, self._reason = DevicesState.starting, "not started yet"
         self._driver = ""
         self._xids: list[XidEvent] = []
@@ -114,6 +115,7 @@ class Devices:
         if kind is RecordKind.device:
             row = np.frombuffer(LAYOUTS[kind].pack(*values.values()), DEVICE_DTYPE)
             self._rows[bytes(row["uuid"][0])] = row
+            self._table = None
         elif kind is RecordKind.xid:
             bus = _text(values["pci_bus_id"])
             xid = int(values["xid"])
@@ -124,6 +126,7 @@ class Devices:
             self._driver = _text(values["driver"])
             self._state = _STATES[status]
             self._rows.clear()
+            self._table = None
 
     def _judge(self, now_ns: int) -> None:
         """Has it ended, or hung, or proven itself?"""
@@ -159,11 +162,10 @@ class Devices:
 
     def _sample(self, now_ns: int) -> DeviceSample:
         xids, self._xids = tuple(self._xids), []
-        rows = (
-            np.concatenate([self._rows[uuid] for uuid in sorted(self._rows)])
-            if self._rows
-            else np.zeros(0, DEVICE_DTYPE)
-        )
+        if self._table is None:
+            ordered = [self._rows[uuid] for uuid in sorted(self._rows)]
+            self._table = np.concatenate(ordered) if ordered else np.zeros(0, DEVICE_DTYPE)
+        rows = self._table
         allowed_ns = round(_FRESH_PERIODS * max(self._config.period_seconds, 1.0) * 1e9)
         return DeviceSample(
             at_ns=now_ns,

@@ -91,7 +91,8 @@ class ProbeEngine:
         xids = self._xid.drain()
         with self._maps_lock:
             sample = self._open_maps.read_fast(self._clock.monotonic_ns(), xids)
-        return replace(sample, losses=self._with_lost_lines(sample.losses))
+        losses = self._with_lost_lines(sample.losses)
+        return sample if losses == sample.losses else replace(sample, losses=losses)
 
     def read_slow(self) -> CallSample:
         """Counts by key; for the slow tick, after which entries of processes that have gone are removed."""

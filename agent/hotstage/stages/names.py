@@ -60,9 +60,9 @@ class Names:
         """Ids of (N,) NUL-padded byte strings → (N,) uint32; each distinct string is looked up once."""
         if len(raw) == 0:
             return np.zeros(0, np.uint32)
-        distinct, inverse = np.unique(raw, return_inverse=True)
-        ids = np.array([self.intern(clean_name(bytes(text))) for text in distinct], np.uint32)
-        return ids[inverse]
+        texts = raw.tolist()
+        ids = {text: self.intern(clean_name(text)) for text in dict.fromkeys(texts)}
+        return np.array([ids[text] for text in texts], np.uint32)
 
     def texts(self, ids: Iterable[int]) -> Sequence[str]:
         return [self._texts[name_id] for name_id in ids]

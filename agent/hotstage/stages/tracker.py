@@ -81,22 +81,19 @@ class Tracker:
 
     def _without_the_dead(self, requests: Rows) -> Rows:
         """A dead process's requests stay in the kernel for a while; a new process may have its pid."""
-        if not self._died:
+        dead = self._died.keys() & set(requests["tgid"].tolist()) if self._died else set()
+        if not dead:
             return requests
         keep = np.ones(len(requests), np.bool_)
-        for pid in np.intersect1d(
-            requests["tgid"], np.fromiter(self._died, np.uint32, len(self._died))
-        ).tolist():
+        for pid in dead:
             keep &= (requests["tgid"] != pid) | (requests["started_ns"] > self._died[pid])
         return requests[keep]
 
     def _without_dead_threads(self, threads: Rows) -> Rows:
         """Threads of a buried process, until it lives again under the same pid or user space removes them."""
-        if not self._died:
-            return threads
-        dead = np.intersect1d(threads["tgid"], np.fromiter(self._died, np.uint32, len(self._died)))
-        still_dead = [pid for pid in dead.tolist() if not self._processes.is_alive(pid)]
-        return threads[~np.isin(threads["tgid"], still_dead)]
+        dead = self._died.keys() & set(threads["tgid"].tolist()) if self._died else set()
+        still_dead = [pid for pid in dead if not self._processes.is_alive(pid)]
+        return threads[~np.isin(threads["tgid"], still_dead)] if still_dead else threads
 
     def _new_losses(self, losses: Mapping[str, int]) -> dict[str, int]:
         """By how much each loss grew; the first sample is the baseline."""

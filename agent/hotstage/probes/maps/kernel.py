@@ -31,6 +31,10 @@ _TID_DTYPE = np.dtype([("tid", "<u4")])
 _ORDINAL_DTYPE = np.dtype([("ordinal", "<u4")])
 
 
+_LOSS_COUNTS = struct.Struct(f"<{len(layout.Loss)}Q")
+_LOSS_NAMES = tuple(loss.name.lower() for loss in layout.Loss)
+
+
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     """Last rows of processes whose entries were removed; copies. `open` calls of theirs will never return."""
@@ -117,8 +121,7 @@ class KernelMaps:
 
     def losses(self) -> dict[str, int]:
         """Cumulative, by lower-case name; every name is there."""
-        counts = struct.unpack_from(f"<{layout.LOSS_ROWS}Q", self._losses)
-        return {loss.name.lower(): counts[loss] for loss in layout.Loss}
+        return dict(zip(_LOSS_NAMES, _LOSS_COUNTS.unpack_from(self._losses), strict=True))
 
     def device_uuids(self) -> dict[tuple[int, int], bytes]:
         """(pid, ordinal) → the 16 bytes that cuDeviceGetUuid_v2 gave."""

@@ -20,6 +20,7 @@ _HEADER_BYTES = 8
 _BUSY = 1 << 31
 _DISCARDED = 1 << 30
 _LENGTH = _DISCARDED - 1
+_WORD = struct.Struct("<I")
 
 
 class RingReader:
@@ -72,7 +73,7 @@ class RingReader:
         if data is None:
             return None
         start = at & (self._size - 1)
-        header = int(data[start : start + 4].view("<u4")[0])
+        header: int = _WORD.unpack_from(self._producer, _PAGE + start)[0]
         if header & _BUSY:
             return None
         length = header & _LENGTH
