@@ -36,7 +36,7 @@ FLAGS = [
 @pytest.fixture(scope="session")
 def playwright() -> Iterator[Playwright]:
     if not Path(CHROMIUM).exists():
-        pytest.skip("chromium is not installed: `make setup` installs it")
+        pytest.fail("chromium is not installed: `make setup` installs it")
     with sync_playwright() as started:
         yield started
 

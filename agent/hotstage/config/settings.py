@@ -127,9 +127,6 @@ class WindowsConfig(Section, frozen=True, kw_only=True):
     close_after_seconds: Annotated[
         PositiveFloat, Meta(description="a window closes after this long without a finding")
     ] = 3.0
-    merge_gap_seconds: Annotated[
-        PositiveFloat, Meta(description="a finding this soon after the close belongs to the same window")
-    ] = 5.0
     max_open: Annotated[
         PositiveInt, Meta(description="open windows; further ones are counted, not opened")
     ] = 64

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The explorer on the real line: a fault of the simulated host, seen by probes, shown in a real browser.
+
+The picture that it takes stays in `tests/browser/screenshots/`; the README's is one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+from view import View
+
+pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(150)]
+
+PICTURE = Path(__file__).parent / "screenshots" / "demo.png"
+START_SECONDS = 60.0
+STOP_SECONDS = 40.0
+
+
+@pytest.fixture
+def demo_address() -> Iterator[str]:
+    """A demo with a stalled encoder, ended by Ctrl-C; it must leave nothing behind."""
+    command = [sys.executable, "-m", "hotstage", "demo", "--seed", "4720", "--fault", "encoder-stall@24-90"]
+    with tempfile.TemporaryDirectory(prefix="hs-") as own:
+        process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": own}
+        )
+        said: list[str] = []
+        assert process.stderr is not None
+        reader = threading.Thread(target=said.extend, args=(process.stderr,), daemon=True)
+        reader.start()
+        try:
+            yield _address(process, said)
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(STOP_SECONDS) == 0, "".join(said)
+            reader.join(STOP_SECONDS)
+            process.stderr.close()
+        assert list(Path(own).iterdir()) == []
+
+
+def _address(process: subprocess.Popen[str], said: list[str]) -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        found = re.search(r"explorer: (http://127\.0\.0\.1:\d+/)", "".join(said))
+        if found:
+            return found.group(1)
+        time.sleep(0.1)
+    pytest.fail(f"waited {START_SECONDS:.0f} s in vain for the explorer's address: {''.join(said)}")
+
+
+def test_a_fault_of_the_simulated_host_is_seen_on_the_page(browser: Browser, demo_address: str) -> None:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    try:
+        view = View(context.new_page(), demo_address)
+        view.listen()
+        view.open()
+        view.wait_text("#heat-windows", "Stage latency", 60.0)
+        windows = view.text("#heat-windows")
+        assert "vision_encode" in windows
+        assert "image" in windows
+        assert "stage:vision_encode:image" in view.wait_text("#heat-breakers", "open", 20.0)
+        assert re.search(r"\b0\b", view.text("#heat-status")), "lost calls are shown"
+        points = view.wait_text("#heat-points", "/v1/vision", 20.0)
+        assert all(instance in points for instance in ("i-0", "i-1"))
+        view.page.get_by_role("button", name="Fit", exact=True).click()
+        view.page.get_by_role("button", name="Refit axes").click()
+        view.wait_updates(3)
+        assert view.console == []
+        PICTURE.parent.mkdir(exist_ok=True)
+        view.page.screenshot(path=str(PICTURE))
+        assert PICTURE.stat().st_size > 10_000
+    finally:
+        context.close()
