@@ -19,6 +19,7 @@ from support.streams import START
 from hotstage.clock import SystemClock
 from hotstage.config.settings import Config
 from hotstage.daemon.line import Line
+from hotstage.detect.rules.rule_file import load_rules
 from hotstage.sinks.base import Tick
 from hotstage.sinks.prometheus import PrometheusSink
 
@@ -60,7 +61,7 @@ class Costs:
 def costs_of(load: Load) -> Costs:
     """Run a minute of it through the line and the metrics sink."""
     costs = Costs()
-    line = Line(Config(), SystemClock(), ())
+    line = Line(Config(), SystemClock(), load_rules((), builtin=True)[0])
     sink = PrometheusSink(SimpleNamespace)
     line.tracker._processes.is_alive = lambda pid: True
     others = np.ones(CACHE_BYTES // 8)
@@ -81,7 +82,7 @@ def costs_of(load: Load) -> Costs:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("load", "fast_ms", "slow_ms"),
-    [(IDLE, 2, 10), (DEMO, 5, 40), (BUSY, 15, 100)],
+    [(IDLE, 2, 10), (DEMO, 5, 30), (BUSY, 10, 50)],
     ids=str,
 )
 def test_a_tick_costs_little(load, fast_ms, slow_ms, capsys):

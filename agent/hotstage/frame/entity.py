@@ -17,6 +17,9 @@ class EntityKind(StrEnum):
     route = "route"  # endpoint × instance
     modality = "modality"
 
+    # Entities are keys everywhere; the hash of an enum is a call in Python, that of its string is not.
+    __hash__ = str.__hash__
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entity:

@@ -284,16 +284,28 @@ def _compare(op: Callable[[float, float], bool], left: Number, right: Number) ->
 
 def _all(tests: list[Test]) -> Test:
     def every(frame: Frame, history: History, entity: Entity) -> Truth:
-        verdicts = [test(frame, history, entity) for test in tests]
-        return False if False in verdicts else None if None in verdicts else True
+        verdict: Truth = True
+        for test in tests:
+            match test(frame, history, entity):
+                case False:
+                    return False  # whatever the others say; looks back are dear
+                case None:
+                    verdict = None
+        return verdict
 
     return every
 
 
 def _any(tests: list[Test]) -> Test:
     def some(frame: Frame, history: History, entity: Entity) -> Truth:
-        verdicts = [test(frame, history, entity) for test in tests]
-        return True if True in verdicts else None if None in verdicts else False
+        verdict: Truth = False
+        for test in tests:
+            match test(frame, history, entity):
+                case True:
+                    return True
+                case None:
+                    verdict = None
+        return verdict
 
     return some
 

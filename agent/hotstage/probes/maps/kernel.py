@@ -84,9 +84,9 @@ class KernelMaps:
         unwanted = requests["started_ns"] == 0  # the kernel is still filling it in
         if len(finished):
             # Read first, drained after: a request that ended in between is in both, never in neither.
-            unwanted |= np.isin(requests["request_hash"], finished["request_hash"]) & np.isin(
-                requests["cgroup_id"], finished["cgroup_id"]
-            )
+            ended = np.isin(requests["request_hash"], finished["request_hash"])
+            if ended.any():
+                unwanted |= ended & np.isin(requests["cgroup_id"], finished["cgroup_id"])
         came = requests["started_ns"] > at_ns
         return FastSample(
             at_ns=at_ns,
