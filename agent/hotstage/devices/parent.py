@@ -41,6 +41,7 @@ class Devices:
         self._hang_after_ns = round(config.hang_after_seconds * 1e9)
         self._child: subprocess.Popen[bytes] | None = None
         self._reader = RecordReader()
+        self._has_said_all = False
         self._rows: dict[bytes, np.ndarray[tuple[int], np.dtype[np.void]]] = {}
         self._table: np.ndarray[tuple[int], np.dtype[np.void]] | None = None  # of `_rows`, until they change
         self._state, self._reason = DevicesState.starting, "not started yet"
@@ -56,7 +57,8 @@ class Devices:
         now_ns = self._clock.monotonic_ns()
         if not self._config.enabled:
             return no_devices(now_ns, DevicesState.disabled, "switched off by devices.enabled")
-        self._abandoned = [child for child in self._abandoned if child.poll() is None]
+        if self._abandoned:
+            self._abandoned = [child for child in self._abandoned if child.poll() is None]
         if self._child is None:
             if now_ns >= self._start_at_ns:
                 self._start(now_ns)
@@ -91,7 +93,7 @@ class Devices:
             return
         assert self._child.stdout is not None
         os.set_blocking(self._child.stdout.fileno(), False)
-        self._reader = RecordReader()
+        self._reader, self._has_said_all = RecordReader(), False
         self._heard_ns = self._started_ns = now_ns
 
     def _read(self, now_ns: int) -> None:
@@ -106,6 +108,7 @@ class Devices:
                 self._abandon(now_ns, DevicesState.failed, str(error))
                 return
             if not data:
+                self._has_said_all = True
                 return
             self._heard_ns = now_ns
             for kind, values in records:
@@ -132,7 +135,8 @@ class Devices:
         """Has it ended, or hung, or proven itself?"""
         if self._child is None:
             return
-        code = self._child.poll()
+        # Its output ends with it, so the kernel need not be asked on every tick.
+        code = self._child.poll() if self._has_said_all else None
         if code is not None:
             state = self._state if self._state is DevicesState.no_library else DevicesState.failed
             reason = self._reason or f"the devices process ended with status {code}"

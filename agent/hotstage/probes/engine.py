@@ -60,6 +60,7 @@ class ProbeEngine:
         self._attachments: Attachments | None = None
         self._watch: Watch | None = None
         self._xid = XidWatch()
+        self._lost_lines = 0  # of the kernel log, as of the last slow tick
         self._refused_rungs: Mapping[str, str] = {}
         self._epoch_ns = 0
         self.loader = ""
@@ -91,14 +92,16 @@ class ProbeEngine:
         xids = self._xid.drain()
         with self._maps_lock:
             sample = self._open_maps.read_fast(self._clock.monotonic_ns(), xids)
-        losses = self._with_lost_lines(sample.losses)
-        return sample if losses == sample.losses else replace(sample, losses=losses)
+        if not self._lost_lines:
+            return sample
+        return replace(sample, losses=_with_lines(sample.losses, self._lost_lines))
 
     def read_slow(self) -> CallSample:
         """Counts by key; for the slow tick, after which entries of processes that have gone are removed."""
         with self._maps_lock:
             sample = self._open_maps.read_slow(self._clock.monotonic_ns())
             self._forget_the_gone()
+        self._lost_lines = self._xid.lost()
         return sample
 
     def totals(self) -> CallTotals:
@@ -126,7 +129,7 @@ class ProbeEngine:
             missed=attachments.missed(),
             epochs=attachments.epochs(),
             calls=self.totals(),
-            losses=self._with_lost_lines(losses),
+            losses=_with_lines(losses, self._xid.lost()),
             xid=self._xid.side,
             discovery=DiscoveryHealth(
                 stuck=watch.stuck,
@@ -259,10 +262,6 @@ class ProbeEngine:
         lost = losses["lost_call_keys"]
         return lost if self.rung == Rung.SESSION else lost + losses["lost_threads"] + losses["lost_frames"]
 
-    def _with_lost_lines(self, losses: Mapping[str, int]) -> dict[str, int]:
-        """Kernel lines have a ring of their own; lost ones show under the same name."""
-        return {**losses, "lost_urgent_ring": losses["lost_urgent_ring"] + self._xid.lost()}
-
     @property
     def _open_maps(self) -> KernelMaps:
         if self._maps is None:
@@ -280,6 +279,11 @@ class ProbeEngine:
         if self._watch is None:
             raise HotstageError("the probes are not started")
         return self._watch
+
+
+def _with_lines(losses: Mapping[str, int], lost_lines: int) -> dict[str, int]:
+    """Kernel lines have a ring of their own; lost ones show under the same name."""
+    return {**losses, "lost_urgent_ring": losses["lost_urgent_ring"] + lost_lines}
 
 
 def format_uuid(raw: bytes) -> str:
