@@ -31,7 +31,7 @@ lint: setup ## format, lint, types, import contracts, generated files
 unit integration: setup ## one layer of the tests
 	$(PYTEST) tests/$@
 
-kernel browser: setup
+kernel browser: setup ## one kind of test: real BPF, real browser
 	$(PYTEST) -m $@ tests
 
 bench: setup ## the published numbers: overhead, counting
@@ -44,11 +44,11 @@ $(STAMP): pyproject.toml agent/pyproject.toml deploy/constraints.txt deploy/syst
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hotstage needs Python >= 3.11: make PYTHON=/path/to/python3.11" >&2; exit 4; }
 	@$(PYTHON) deploy/system_packages.py
 	@test -x $(BIN)/python || { echo "creating the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing the Python packages of pyproject.toml into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c deploy/constraints.txt -e '.[dev]' -e agent
+	@echo "installing the Python packages of pyproject.toml into $(VENV): a minute or two"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c deploy/constraints.txt -e '.[dev]' -e agent
 	@touch $@
 
-bpf: $(STAMP)
+bpf: $(STAMP) ## compile the BPF programs
 	@$(MAKE) --no-print-directory -C bpf
 
 fmt: setup ## format and apply safe fixes

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 from urllib.parse import quote
 
 import click
 
 from hotstage.cli.reading import agent_client, configuration, reading
-from hotstage.cli.terminal import print_json, print_table
+from hotstage.cli.terminal import clock_time, print_json, print_table
 from hotstage.errors import PrivilegeError
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -78,6 +79,11 @@ def history(name: str | None, limit: int, as_json: bool, agent_url: str | None) 
     )
 
 
+def _move(row: dict[str, Any]) -> tuple[Any, ...]:
+    at = clock_time(row["at"])
+    return (at, row["breaker"], row["from"], row["to"], row["window_id"], row["reason"])
+
+
 def _override(action: str, name: str, ttl_seconds: float | None, reason: str) -> None:
     client = agent_client(None)
     if client.address != configuration().http.socket:
@@ -100,7 +106,7 @@ _reason = click.option("--reason", default="", help="Kept in the audit trail.")
 @_ttl
 @_reason
 def trip(name: str, ttl: float, reason: str) -> None:
-    """Force a breaker open."""
+    """Force a breaker open. It must exist: `hotstage breakers` lists them."""
     _override("force_open", name, ttl, reason)
 
 

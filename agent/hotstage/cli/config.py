@@ -12,12 +12,15 @@ from hotstage.config.render import example, schema, shown, toml
 
 @click.group()
 def config() -> None:
-    """Check, show or explain the configuration."""
+    """Check or show the configuration; list every key."""
 
 
 @config.command()
 def check() -> None:
-    """Exit 0 if files, environment and values are right, else 2 with the key, the place and the remedy."""
+    """Read files and environment; exit 2 on the first wrong key.
+
+    The message names the key, the place and the remedy.
+    """
     configuration()
     click.echo("the configuration is valid")
 

@@ -24,15 +24,20 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
         f"loader {body['loader']}, rung {body['rung']}: {body['attached']} symbols attached; "
         f"{calls['counted']} calls counted, {calls['open']} of them open, {calls['lost']} lost"
     )
+    click.echo("emulated: probed on an instruction that costs one trap; the others cost a single step more")
     print_table(
         ("pid", "process", "library", "state", "attached", "emulated", "path"),
         _rows(body),
         empty="no process uses a CUDA library or the marks yet; hotstage attaches when one does",
     )
-    print_table(("missing in", "symbol", "reason"), _missed(body), empty="no symbol is missing")
+    print_table(
+        ("symbol", "reason", "not in this library"),
+        _missed(body),
+        empty="every symbol of the catalogue is there",
+    )
     lost = {name: count for name, count in body["losses"].items() if count}
     if lost:
-        print_table(("lost", "count"), lost.items(), empty="")
+        print_table(("could not be kept or attributed", "count"), lost.items(), empty="")
 
 
 def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -44,4 +49,4 @@ def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _missed(body: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return [(miss["library"], miss["symbol"], miss["reason"]) for miss in body["missed"]]
+    return [(miss["symbol"], miss["reason"], miss["library"]) for miss in body["missed"]]

@@ -128,7 +128,7 @@ def check_capabilities(at: Surroundings) -> Iterator[Finding]:
             yield Finding("privileges", name, Status.OK, f"not held; it would {purpose}")
         else:
             status = Status.WARN if name == "CAP_CHECKPOINT_RESTORE" else Status.FAIL
-            remedy = "run as root, or grant it (see deploy/systemd)"
+            remedy = "run as root, or grant it"
             yield Finding("privileges", name, status, f"missing: cannot {purpose}", remedy, True)
 
 

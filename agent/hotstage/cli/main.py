@@ -27,7 +27,7 @@ VERBS = {
     "snapshot": ("hotstage.cli.snapshot", "What every request in flight is doing right now."),
     "windows": ("hotstage.cli.windows", "Anomaly windows with their ranked cause."),
     "breakers": ("hotstage.cli.breakers", "Breaker states, history and overrides."),
-    "config": ("hotstage.cli.config", "Check, show or explain the configuration."),
+    "config": ("hotstage.cli.config", "Check or show the configuration; list every key."),
     "bench": ("hotstage.cli.bench", "Measure what probing costs and whether counts are exact."),
 }
 

@@ -18,7 +18,10 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, empty: str) -> None:
-    """A table on a terminal, tab-separated lines elsewhere; `empty` is said when there are no rows."""
+    """A table on a terminal, tab-separated lines elsewhere; `empty` is said when there are no rows.
+
+    Only the last column wraps: ids, times and names stay whole.
+    """
     body = [[cell(value) for value in row] for row in rows]
     if not body:
         click.echo(empty)
@@ -31,8 +34,10 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, empty:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    *whole, last = columns
+    for column in whole:
+        table.add_column(column, no_wrap=True, overflow="ignore")
+    table.add_column(last, overflow="fold")
     for line in body:
         table.add_row(*line)
     Console().print(table)
@@ -42,6 +47,8 @@ def cell(value: Any) -> str:
     """One value as text; what is unknown is a dash, never 0."""
     if value is None:
         return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.3g}"
     return str(value)
@@ -52,6 +59,11 @@ def seconds(value: float | None) -> str:
     if value is None:
         return DASH
     return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def clock_time(value: str | None) -> str:
+    """The time of day of an RFC 3339 date, for tables; the date is in the JSON."""
+    return DASH if value is None else value[11:19]
 
 
 def entity(value: Mapping[str, Any]) -> str:

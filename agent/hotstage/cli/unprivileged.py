@@ -15,7 +15,8 @@ import signal
 import sys
 from pathlib import Path
 
-_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
+_PR_SET_PDEATHSIG, _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 23, 24, 38
+_CAP_SETGID, _CAP_SETUID, _CAP_SETPCAP = 6, 7, 8
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 ACCOUNTS = ("hotstage", "nobody")
@@ -23,7 +24,7 @@ ACCOUNTS = ("hotstage", "nobody")
 
 def account() -> pwd.struct_passwd | None:
     """The account the command gets: None keeps the present uid."""
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 or not (_holds(_CAP_SETUID) and _holds(_CAP_SETGID)):
         return None
     for name in ACCOUNTS:
         try:
@@ -58,8 +59,9 @@ def drop_privileges() -> None:
     """No capability now or later, and the account's uid where there is one. Raises OSError if refused."""
     entry = account()
     libc = ctypes.CDLL(None, use_errno=True)
-    if os.geteuid() == 0:
-        for capability in range(int(_LAST_CAPABILITY.read_text()) + 1):
+    for capability in range(int(_LAST_CAPABILITY.read_text()) + 1):
+        # Without CAP_SETPCAP the set stays as it is; no_new_privs below keeps it from being used.
+        if libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) == 1 and _holds(_CAP_SETPCAP):
             _prctl(libc, _PR_CAPBSET_DROP, capability)
     _prctl(libc, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     if entry is not None:
@@ -68,6 +70,11 @@ def drop_privileges() -> None:
         os.setresuid(entry.pw_uid, entry.pw_uid, entry.pw_uid)
     _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1)
     _prctl(libc, _PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _holds(capability: int) -> bool:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return bool(int(status.partition("CapEff:")[2].split()[0], 16) >> capability & 1)
 
 
 def _prctl(libc: ctypes.CDLL, option: int, value: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hotstage.cli.reading import agent_client, reading
-from hotstage.cli.terminal import entity, print_json, print_table
+from hotstage.cli.terminal import clock_time, entity, print_json, print_table
 
 
 @click.command()
@@ -22,7 +22,7 @@ def windows(state: str, limit: int, as_json: bool, agent_url: str | None) -> Non
         print_json(body)
         return
     print_table(
-        ("window", "kind", "severity", "opened", "closed", "where", "cause"),
+        ("window", "severity", "kind", "opened", "closed", "where", "cause"),
         [_row(window) for window in body["windows"]],
         empty="no anomaly window" if state == "all" else f"no {state} anomaly window",
     )
@@ -31,10 +31,10 @@ def windows(state: str, limit: int, as_json: bool, agent_url: str | None) -> Non
 def _row(window: dict[str, Any]) -> tuple[Any, ...]:
     return (
         window["id"],
-        window["kind"],
         window["severity"],
-        window["opened_at"],
-        window["closed_at"] or "open",
+        window["kind"],
+        clock_time(window["opened_at"]),
+        clock_time(window["closed_at"]) if window["closed_at"] else "open",
         entity(window["entity"]),
         window["cause"]["summary"],
     )

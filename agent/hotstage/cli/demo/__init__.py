@@ -49,6 +49,11 @@ def demo(
 ) -> None:
     """Watch a simulated GPU host, with a fault on command.
 
+    Faults: encoder-stall, hang, xid; hard negatives, which must open no window: load-ramp, idle. A SPEC is
+    NAME[@START[-END]][:SEVERITY] in seconds from the start of traffic, 15 s long unless END is given;
+    SEVERITY is the factor by which a stage or the load grows. `kind named` in the report: the worst window of
+    that time is of the fault's kind.
+
     \b
     hotstage demo                                          until Ctrl-C, explorer on the printed address
     hotstage demo --seconds 45 --fault encoder-stall@15    ends with a report
@@ -101,6 +106,7 @@ def whole_report(options: DemoOptions, found: Gathered) -> dict[str, Any]:
         "requests": report.requests(records, found.truth["requests"]),
         "windows": found.windows,
         "faults": report.faults(found.truth, found.windows, found.run_end_ns, found.wall_offset_ns),
+        "foreign_processes": len(set(map(int, coverage["calls"]["by_pid"])) - pids),
         "hard_negatives": [fault["name"] for fault in found.truth["faults"] if fault["kind"] is None],
         "breakers": found.breakers,
         "webhooks": {

@@ -35,8 +35,12 @@ class LiveView:
                 self._say_once((window["id"], "closed"), f"window closed   {window['kind']}")
         for breaker in live.breakers:
             for move in breaker["transitions"]:
-                line = f"breaker moved   {breaker['name']}: {move['from']} → {move['to']} ({move['reason']})"
+                run = "" if breaker["enforced"] else " (dry run)"
+                line = f"breaker moved   {breaker['name']}: {move['from']} → {move['to']}{run}"
                 self._say_once((breaker["name"], str(move["at_ns"])), line)
+        for delivery in live.deliveries:
+            how = "verified" if delivery["verified"] else "NOT verified"
+            self._say_once(("webhook", delivery["id"]), f"webhook {how:<9} {delivery['type']}")
         if self._is_terminal:
             click.echo(_CLEAR_LINE + self._state(live), err=True, nl=False)
 
@@ -61,6 +65,14 @@ class LiveView:
             [_fault(fault) for fault in document["faults"]],
             empty="no fault began within the run",
         )
+        for name in document["hard_negatives"]:
+            found = len(document["windows"])
+            verdict = "no window opened, as it should be" if not found else f"{found} windows opened: WRONG"
+            click.echo(f"hard negative {name}: {verdict}")
+        if document["foreign_processes"]:
+            click.echo(
+                f"{document['foreign_processes']} other CUDA processes on this host were watched as well"
+            )
         print_table(
             ("stage", "modality", "requests", "true requests", "p95", "true p95"),
             [
@@ -83,7 +95,7 @@ class LiveView:
         still_open = sum(window["closed_at"] is None for window in live.windows)
         return (
             f"{live.elapsed_seconds:.0f}{of} s   {calls['counted']:,} calls counted, {calls['lost']} lost   "
-            f"{still_open} open windows   {live.deliveries} webhooks"
+            f"{still_open} open windows   {len(live.deliveries)} webhooks"
         )
 
     def _say_once(self, key: tuple[str, str], line: str) -> None:

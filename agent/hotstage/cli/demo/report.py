@@ -96,11 +96,28 @@ def faults(
 
     `wall_offset_ns` maps the truth's CLOCK_MONOTONIC to the windows' wall clock.
     """
-    return [
-        _fault(fault, windows, run_end_ns, wall_offset_ns)
-        for fault in truth["faults"]
-        if fault["kind"] is not None and fault["start_ns"] < run_end_ns
+    active = [
+        fault for fault in truth["faults"] if fault["kind"] is not None and fault["start_ns"] < run_end_ns
     ]
+    return [
+        _fault(fault, _not_of_others(fault, active, windows), run_end_ns, wall_offset_ns) for fault in active
+    ]
+
+
+def _not_of_others(
+    fault: Document, active: Sequence[Document], windows: Sequence[Document]
+) -> list[Document]:
+    """The windows that may be this fault's: those of the kind and place of another one are not."""
+    others = [other for other in active if other is not fault]
+    return [
+        window
+        for window in windows
+        if _is_of(window, fault) or not any(_is_of(window, other) for other in others)
+    ]
+
+
+def _is_of(window: Document, fault: Document) -> bool:
+    return bool(window["kind"] == fault["kind"]) and _matches(window["entity"], fault["entity"])
 
 
 def _fault(

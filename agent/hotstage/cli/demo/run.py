@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +62,6 @@ class Gathered:
     deliveries: list[Document] = field(default_factory=list)
     run_end_ns: int = 0
     wall_offset_ns: int = 0
-    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Live:
     coverage: Document
     windows: list[Document]
     breakers: list[Document]
-    deliveries: int
+    deliveries: list[Document]
 
 
 class Demo:
@@ -98,7 +97,10 @@ class Demo:
         self.gathered = Gathered()
 
     def run(self) -> Gathered:
-        """Start all, let traffic run, stop in order. Raises HotstageError when a part cannot start."""
+        """Start all, let traffic run, stop in order. Empty when told to stop before there was traffic.
+
+        Raises HotstageError when a part cannot start.
+        """
         with ExitStack() as stack:
             directory = Path(stack.enter_context(TemporaryDirectory(prefix="hotstage-demo-")))
             self._announce("building the simulated CUDA libraries and starting the server")
@@ -110,13 +112,16 @@ class Demo:
                 clock=self._clock,
             )
             stack.callback(host.end)
+            if self._asked_to_stop():
+                return self.gathered
             layout = lay_out(directory, loader=self._options.loader, nvml_directory=host.nvml_directory)
             supervisor = Supervisor(self._clock)
             stack.callback(supervisor.stop)
             self._start(supervisor, layout)
             client = AgentClient(socket_path=layout.config.http.socket)
             self._announce(f"attaching probes (loader {self._options.loader})")
-            self._wait_attached(supervisor, client, host.pids)
+            if not self._wait_attached(supervisor, client, host.pids):
+                return self.gathered
             self._announce(
                 f"explorer: http://{layout.config.explore.listen}/   "
                 f"agent: http://{layout.config.http.listen}/metrics"
@@ -135,8 +140,11 @@ class Demo:
         for child in children(layout.config, layout.config_file, loader):
             supervisor.start(child)
 
-    def _wait_attached(self, supervisor: Supervisor, client: AgentClient, pids: Sequence[int]) -> None:
-        """Every instance has its libcuda and its marks attached. Raises PeerError after the deadline."""
+    def _wait_attached(self, supervisor: Supervisor, client: AgentClient, pids: Sequence[int]) -> bool:
+        """Every instance has its libcuda and its marks attached; False when asked to stop before.
+
+        Raises PeerError after the deadline.
+        """
         deadline_ns = self._clock.monotonic_ns() + round(ATTACH_SECONDS * 1e9)
         missing = "the agent's API"
         while self._clock.monotonic_ns() < deadline_ns:
@@ -146,14 +154,13 @@ class Demo:
                 error.exit_code = code
                 raise error
             if self._asked_to_stop():
-                self.gathered.interrupted = True
-                return
+                return False
             try:
                 missing = _unattached(client.get("/v1/coverage"), pids)
             except (PeerError, HotstageError):
                 missing = "the agent's API"
             if not missing:
-                return
+                return True
             time.sleep(POLL_SECONDS)
         raise PeerError(
             f"waited {ATTACH_SECONDS:.0f} s for {missing}", remedy="`hotstage doctor` says what is in the way"
@@ -164,17 +171,23 @@ class Demo:
     ) -> None:
         began_ns = self._clock.monotonic_ns()
         next_gather_ns = 0
-        while not self._asked_to_stop() and not self.gathered.interrupted:
+        while not self._asked_to_stop():
             elapsed = (self._clock.monotonic_ns() - began_ns) / 1e9
             if self._options.seconds is not None and elapsed >= self._options.seconds:
                 return
             supervisor.watch()
-            host.check()
+            for event in host.news():
+                self._tell(event)
             if self._clock.monotonic_ns() >= next_gather_ns:
                 next_gather_ns = self._clock.monotonic_ns() + round(GATHER_SECONDS / 2 * 1e9)
                 self._look(client, layout, elapsed)
             time.sleep(POLL_SECONDS)
-        self.gathered.interrupted = True
+
+    def _tell(self, event: Mapping[str, Any]) -> None:
+        if event["event"] == "fault":
+            self._announce(f"fault {event['state']:<9} {event['name']}")
+        elif event["event"] in {"warning", "died"}:
+            self._announce(f"simulated host: {event.get('message', event)}")
 
     def _look(self, client: AgentClient, layout: DemoLayout, elapsed: float) -> None:
         """Show the state; an agent that does not answer just now is tried again a second later."""
@@ -187,7 +200,7 @@ class Demo:
                     coverage=client.get("/v1/coverage"),
                     windows=client.get("/v1/windows?state=all&limit=100")["windows"],
                     breakers=client.get("/v1/breakers")["breakers"],
-                    deliveries=len(_read_lines(_deliveries(layout))),
+                    deliveries=_read_lines(_deliveries(layout)),
                 )
             )
         except HotstageError as error:

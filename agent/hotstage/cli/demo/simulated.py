@@ -76,11 +76,19 @@ class SimulatedHost:
                 return truth
         raise PeerError("the simulated host ended without its truth")
 
-    def check(self) -> None:
-        """Raise PeerError when the host has ended by itself: there is no traffic and no truth any more."""
+    def news(self) -> list[Mapping[str, Any]]:
+        """Events since the last look: faults that began or ended, warnings. Does not wait.
+
+        Raises PeerError when the host has ended by itself: there is no traffic and no truth any more.
+        """
         code = self.process.poll()
         if code is not None:
             raise PeerError(f"the simulated host has ended with code {code}")
+        stdout = self.process.stdout
+        if stdout is None or not select.select([stdout], [], [], 0)[0]:
+            return []
+        lines = os.read(stdout.fileno(), 65_536).splitlines()  # one write of the host is whole lines
+        return [json.loads(line) for line in lines]
 
     def end(self) -> None:
         """Let the instances go, and wait until the host process has ended."""

@@ -74,6 +74,25 @@ def test_a_worse_window_of_another_kind_takes_the_name():
     assert (fault["detected"], fault["kind_named"]) == (True, False)
 
 
+def test_the_worse_window_of_another_fault_does_not_take_the_name():
+    stall = {"stage": "vision_encode", "modality": "image"}
+    truth = {
+        "faults": [
+            {"name": "f", "kind": "stage_latency", "entity": stall, "start_ns": 0, "end_ns": 30 * SECOND},
+            {
+                "name": "g",
+                "kind": "alive_but_hung",
+                "entity": {"instance": "i-0"},
+                "start_ns": 20 * SECOND,
+                "end_ns": 30 * SECOND,
+            },
+        ]
+    }
+    hung = window(kind="alive_but_hung", opened=25.0, severity="critical", instance="i-0")
+    found = report.faults(truth, [window(), hung], 45 * SECOND, OFFSET)
+    assert [fault["kind_named"] for fault in found] == [True, True]
+
+
 def test_a_window_still_open_after_the_fault_is_said():
     (fault,) = judge([window(closed=None)])
     assert fault["window_closed"] is False

@@ -24,7 +24,7 @@ def dead_host(tmp_path):
 
 def test_a_dead_host_is_noticed_while_it_should_run(dead_host):
     with pytest.raises(PeerError, match="ended with code 0"):
-        dead_host.check()
+        dead_host.news()
     dead_host.end()
 
 
