@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -146,3 +147,24 @@ def test_a_fault_nobody_tuned_for_is_caught(tmp_path: Path):
     fault = the_fault(report)
     assert fault["delay_seconds"] <= 9.0  # the time of eight affected requests at 1.2 videos/s, and a bit
     assert fault["entity"] == {"stage": "cross_modal_align", "modality": "video"}
+
+
+@pytest.mark.parametrize("moment", ["building", "attaching"])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_told_to_stop_before_there_is_traffic_it_ends_without_a_report(moment: str, signum: signal.Signals):
+    with tempfile.TemporaryDirectory(prefix="hs-") as own:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "hotstage", "demo", "--seconds", "30", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": own},
+        )
+        assert running.stderr is not None
+        while moment not in running.stderr.readline():
+            assert running.poll() is None
+        running.send_signal(signum)
+        printed, said = running.communicate(timeout=15)
+        assert (running.returncode, printed) == (130, ""), said
+        assert list(Path(own).iterdir()) == []
+        assert processes_in(own) == []
