@@ -4,8 +4,8 @@
 The kernel sums intervals per request and stage; here the sums of two looks are subtracted. A request is
 (cgroup, hash of its id, start): an id used again is another request. Memory follows what is in flight.
 
-A tick holds few rows as a rule, so what costs is the number of array operations: requests in flight and
-finished ones go through one pass, ended and open spans are made in one, and nothing is done for no rows.
+A tick holds few rows as a rule, so what costs is the number of array operations: one pass takes requests in
+flight and finished ones, and makes ended and open spans.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _COPIED = (
     "output_tokens",
 )
 _OF_REQUEST = ("request_hash", "cgroup_id", "pid", "endpoint", "instance", "model")
+TOKENS_DTYPE = np.dtype([("pid", np.uint32), ("tokens", np.uint64)])
 _RAW = np.dtype((np.void, KERNEL_REQUEST_DTYPE.itemsize))
 _STATE_AT = FINISHED_DTYPE.itemsize - KERNEL_REQUEST_DTYPE.itemsize
 
@@ -50,7 +51,7 @@ class LedgerStep:
     requests_ended: Rows
     started: int
     output_tokens: Rows
-    """(pid, tokens): output tokens that are new, summed by nobody yet."""
+    """TOKENS_DTYPE: output tokens that are new, summed by nobody yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,6 @@ class _Sums:
             self.misses.take(place),
             self.rows.take(place),
         )
-
-
-TOKENS_DTYPE = np.dtype([("pid", np.uint32), ("tokens", np.uint64)])
 
 
 class Ledger:
@@ -163,8 +161,7 @@ class _Look:
         self.keys: NDArray[np.uint64] = key
         self.rows = raw.take(order).view(KERNEL_REQUEST_DTYPE)
         self.stages = self.rows["stages"]
-        self.place = order
-        """Where each row came from: among the finished ones where `is_over`."""
+        self.place = order  # where a row came from: among the finished ones where `is_over`
         self.is_over = order < len(finished)
 
 
