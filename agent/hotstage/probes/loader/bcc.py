@@ -7,36 +7,27 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from hotstage.errors import LoadError, PrivilegeError
-from hotstage.probes.loader import links
-from hotstage.probes.loader.base import (
-    Attachment,
-    AttachPoint,
-    LoadedPrograms,
-    MapSizes,
-    OpenLibrary,
-    Rung,
-)
+from hotstage.probes.loader.base import LoadedPrograms, MapSizes, Rung
 from hotstage.probes.loader.bcc_compiler import Compiled, Function, compile_with_bcc
+from hotstage.probes.loader.held import HeldPrograms
 from hotstage.probes.loader.libbpf import OBJECTS
 from hotstage.probes.loader.programs import MAPS, attach_types
 from hotstage.probes.loader.translate import translate
 
 
-class BccLoader:
+class BccLoader(HeldPrograms):
     """The programs of bpf/ in the kernel, compiled by bcc, as long as this object is open."""
 
     name = "bcc"
 
     def __init__(self, sources: Path = OBJECTS) -> None:
+        super().__init__()
         self._sources = sources
         self._compiled: Compiled | None = None
-        self._loaded: LoadedPrograms | None = None
-        self.refusals: dict[Rung, str] = {Rung.SESSION: "bcc knows no kernel functions"}
-        """Why better rungs than the one in use were not taken."""
+        self.refusals[Rung.SESSION] = "bcc knows no kernel functions"
 
     @property
     def compile_seconds(self) -> float:
@@ -65,29 +56,13 @@ class BccLoader:
             raise failure
         raise LoadError(f"the kernel took the programs on no rung: {failure}") from failure
 
-    def attach(self, target: OpenLibrary, points: Sequence[AttachPoint]) -> Attachment:
-        """As `Loader.attach`."""
-        return links.attach(self._open, target, points)
-
-    def map_fd(self, name: str) -> int:
-        """As `Loader.map_fd`."""
-        return self._open.maps[name]
-
     def close(self) -> None:
         """As `Loader.close`."""
         if self._compiled is not None:
             self._compiled.close()
         self._compiled = self._loaded = None
 
-    @property
-    def _open(self) -> LoadedPrograms:
-        if self._loaded is None:
-            raise LoadError("no programs are loaded")
-        return self._loaded
-
     def _load_on(self, rung: Rung, text: str) -> LoadedPrograms:
         functions = [Function(name, "kprobe", kind or -1) for name, kind in attach_types(rung).items()]
         self._compiled = compile_with_bcc(text, functions, MAPS)
-        self._loaded = LoadedPrograms(rung, self._compiled.programs, self._compiled.maps)
-        links.try_links(self._loaded)
-        return self._loaded
+        return self._hold(LoadedPrograms(rung, self._compiled.programs, self._compiled.maps))

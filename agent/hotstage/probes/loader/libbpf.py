@@ -7,19 +7,11 @@ It makes no link (`links.py`) and reads no map. A rung is chosen by loading and 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from pathlib import Path
 
 from hotstage.errors import LoadError, PrivilegeError
-from hotstage.probes.loader import links
-from hotstage.probes.loader.base import (
-    Attachment,
-    AttachPoint,
-    LoadedPrograms,
-    MapSizes,
-    OpenLibrary,
-    Rung,
-)
+from hotstage.probes.loader.base import LoadedPrograms, MapSizes, Rung
+from hotstage.probes.loader.held import HeldPrograms
 from hotstage.probes.loader.libbpf_object import Libbpf, LibbpfError, LibbpfObject
 from hotstage.probes.loader.programs import MAPS, attach_types
 
@@ -34,18 +26,16 @@ _OBJECT_OF = {
 }
 
 
-class LibbpfLoader:
+class LibbpfLoader(HeldPrograms):
     """The programs of bpf/ in the kernel, as long as this object is open."""
 
     name = "libbpf"
 
     def __init__(self, objects: Path = OBJECTS) -> None:
+        super().__init__()
         self._objects = objects
         self._libbpf = Libbpf()
         self._object: LibbpfObject | None = None
-        self._loaded: LoadedPrograms | None = None
-        self.refusals: dict[Rung, str] = {}
-        """Why better rungs than the one in use were not taken."""
 
     def load(self, sizes: MapSizes, rung: Rung | None = None) -> LoadedPrograms:
         """As `Loader.load`."""
@@ -68,33 +58,19 @@ class LibbpfLoader:
             f"the kernel takes the programs on no rung\n{reasons}", remedy="see `hotstage doctor`"
         )
 
-    def attach(self, target: OpenLibrary, points: Sequence[AttachPoint]) -> Attachment:
-        """As `Loader.attach`."""
-        return links.attach(self._open, target, points)
-
-    def map_fd(self, name: str) -> int:
-        """As `Loader.map_fd`."""
-        return self._open.maps[name]
-
     def close(self) -> None:
         """As `Loader.close`; the descriptors of programs and maps are closed with the object."""
         if self._object is not None:
             self._object.close()
         self._object = self._loaded = None
 
-    @property
-    def _open(self) -> LoadedPrograms:
-        if self._loaded is None:
-            raise LoadError("no programs are loaded")
-        return self._loaded
-
     def _load_on(self, rung: Rung, sizes: MapSizes) -> LoadedPrograms:
         types = attach_types(rung)
         self._object = self._libbpf.load(self._objects / _OBJECT_OF[rung], types, sizes.entries())
-        self._loaded = LoadedPrograms(
-            rung,
-            {name: self._object.program_fd(name) for name in types},
-            {name: self._object.map_fd(name) for name in MAPS},
+        return self._hold(
+            LoadedPrograms(
+                rung,
+                {name: self._object.program_fd(name) for name in types},
+                {name: self._object.map_fd(name) for name in MAPS},
+            )
         )
-        links.try_links(self._loaded)
-        return self._loaded
