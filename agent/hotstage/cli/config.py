@@ -9,6 +9,8 @@ from hotstage.cli.reading import configuration
 from hotstage.cli.terminal import print_json
 from hotstage.config.render import example, schema, shown, toml
 
+DEGRADED = 3
+
 
 @click.group()
 def config() -> None:
@@ -17,12 +19,19 @@ def config() -> None:
 
 @config.command()
 def check() -> None:
-    """Read files and environment; exit 2 on the first wrong key.
+    """Read files, environment and rules; exit 2 on the first wrong key, 3 when a rule would be left out.
 
     The message names the key, the place and the remedy.
     """
-    configuration()
-    click.echo("the configuration is valid")
+    from hotstage.detect.rules.rule_file import load_rules
+
+    detect = configuration().detect
+    rules, problems = load_rules(detect.rules_files, builtin=detect.builtin_rules)
+    for problem in problems:
+        click.echo(f"a rule is left out: {problem}", err=True)
+    if problems:
+        raise SystemExit(DEGRADED)
+    click.echo(f"the configuration is valid, and so are {len(rules)} rules")
 
 
 @config.command()

@@ -73,3 +73,16 @@ def test_a_demo_of_no_length_is_a_usage_error(seconds, capsys):
     code, said = run(["demo", "--seconds", seconds], capsys)
     assert code == 2
     assert "--seconds" in said
+
+
+def test_a_check_of_the_configuration_reads_the_rules_too(tmp_path, capsys):
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rules]]\nalert = "Broken"\nexpr = "request_rat > 1"\n')
+    file = tmp_path / "config.toml"
+    file.write_text(f"[detect]\nrules_files = ['{rules}']\n")
+    code, said = run(["--config", str(file), "config", "check"], capsys)
+    assert code == 3
+    assert "'Broken'" in said
+    assert "request_rat" in said
+    rules.write_text("")
+    assert run(["--config", str(file), "config", "check"], capsys)[0] == 0
