@@ -26,6 +26,7 @@ from hotstage.probes.loader.bcc_child import FDS_A_MESSAGE
 from hotstage.probes.loader.bindings import (
     INSTALL_BCC,
     INSTALL_HEADERS,
+    INSTALL_LIBRARIES,
     BccBindings,
     find_bcc,
     find_headers,
@@ -179,7 +180,12 @@ def _failure(error: Exception, said: IO[bytes], deadline_seconds: float) -> Pref
     message = f"bcc refused the programs: {error}" + (f"\n{tail}" if tail else "")
     if "Operation not permitted" in message or "Permission denied" in message:
         return PrivilegeError(message, remedy="run as root: bcc needs CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN")
-    remedy = INSTALL_HEADERS if "kernel headers" in message else "--loader libbpf"
+    if "kernel headers" in message:
+        remedy = INSTALL_HEADERS
+    elif "OSError" in message and ".so" in message:
+        remedy = INSTALL_LIBRARIES
+    else:
+        remedy = "--loader libbpf"
     return LoadError(message, remedy=remedy)
 
 

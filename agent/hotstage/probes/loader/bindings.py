@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INSTALL_BCC = "apt install python3-bpfcc (Debian, Ubuntu) or python3-bcc (Fedora); not `pip install bcc`"
+INSTALL_LIBRARIES = "apt install libbpf1 libbpfcc (Debian, Ubuntu) or libbpf bcc (Fedora): bcc needs both"
 INSTALL_HEADERS = "apt install linux-headers-amd64 (arm64: linux-headers-arm64), or CONFIG_IKHEADERS"
 
 _PARTS_OF_BCC = ("__init__.py", "libbcc.py", "table.py")
