@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +26,7 @@ from hotstage.errors import HotstageError, PeerError
 from hotstage.simhost import build, faults, truth
 from hotstage.simhost.gpus import GPUS, GpuModel, log_xid
 from hotstage.simhost.page import PAGE_FILE, Page, shared_page
+from hotstage.simhost.quota import QUOTAS, Quotas
 from hotstage.simhost.server import DRAIN_SECONDS, ServerConfig
 
 MODEL = "sim-vlm-7b"
@@ -79,10 +80,11 @@ class Instance:
 class Host:
     """One run, from the libraries to the truth file."""
 
-    def __init__(self, options: HostOptions, page: Page, stubs: build.StubPaths) -> None:
+    def __init__(self, options: HostOptions, page: Page, stubs: build.StubPaths, quotas: Quotas) -> None:
         self._options = options
         self._page = page
         self._stubs = stubs
+        self._quotas = quotas
         self._model = GpuModel(page)
         self._start_ns = 0
         self._stopped_ns: int | None = None
@@ -103,6 +105,7 @@ class Host:
                 gpu_uuid=GPUS[instance.index].uuid,
                 pci_bus_id=GPUS[instance.index].pci_bus_id,
             )
+            self._limit(instance)
 
     def go(self) -> None:
         """Traffic starts in a moment."""
@@ -119,6 +122,8 @@ class Host:
             self._due.pop(0)[1]()
         if self._stopped_ns is None:
             self._model.advance(now_ns)
+            for name, quota in self._quotas.relieve().items():
+                say("quota", instance=name, **asdict(quota))
         for instance in self._instances:
             if instance.process.poll() is not None and not instance.is_reported_dead:
                 instance.is_reported_dead = True
@@ -146,6 +151,7 @@ class Host:
         if self._stopped_ns is not None:
             return
         self._stopped_ns = time.monotonic_ns()
+        self._quotas.lift()
         path = self._options.directory / "truth.json"
         for instance in self._instances:
             instance.send("stop")
@@ -204,6 +210,16 @@ class Host:
             env={**os.environ, "CUDA_VISIBLE_DEVICES": GPUS[index].uuid},
         )
         return Instance(name, index, process, Path(config.report))
+
+    def _limit(self, instance: Instance) -> None:
+        """Give a server that has started its quota; starting takes more than serving."""
+        quota = QUOTAS[instance.index].times(self._options.calls_scale)
+        try:
+            self._quotas.impose(instance.name, instance.pid, quota)
+        except OSError as error:
+            say("warning", message=f"{instance.name} may use all of the machine, no cgroup for it: {error}")
+        else:
+            say("quota", instance=instance.name, **asdict(quota))
 
     def _freeze(self) -> None:
         """Whoever still waits for a GPU goes on waiting, so that what follows the wait is never called."""
@@ -304,7 +320,9 @@ def run(options: HostOptions) -> None:
         stubs = build.lay_out(folder)
         stack.callback(_remove, folder)
         page = stack.enter_context(shared_page(folder / PAGE_FILE))
-        host = Host(options, page, stubs)
+        quotas = Quotas()
+        stack.callback(quotas.close)
+        host = Host(options, page, stubs, quotas)
         stack.callback(host.close)
         say(
             "libraries",
