@@ -20,6 +20,9 @@ from hotstage_explorer.pages import heat
 from hotstage_explorer.security import content_policy, guard, own_names
 from hotstage_explorer.sources import AddressError, AgentSource, Source
 
+SLOW_PEER_SECONDS = 15
+"""A connection that says nothing for this long makes room for others."""
+
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
 <head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}
@@ -88,7 +91,13 @@ def serve(listen_host: str, port: int, agent_url: str) -> int:
     signal.signal(signal.SIGTERM, _stop)
     app = create_app(source, listen_host=listen_host)
     server = waitress.create_server(
-        app.server, sockets=[listener], threads=8, ident="hotstage-explorer", max_request_body_size=1 << 20
+        app.server,
+        sockets=[listener],
+        threads=8,
+        ident="hotstage-explorer",
+        max_request_body_size=1 << 20,
+        channel_timeout=SLOW_PEER_SECONDS,
+        cleanup_interval=5,
     )
     shown = f"[{listen_host}]" if ":" in listen_host else listen_host
     print(f"explorer http://{shown}:{listener.getsockname()[1]}/ reads {source.address}", flush=True)

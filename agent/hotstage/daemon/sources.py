@@ -34,6 +34,8 @@ Document = dict[str, Any]
 
 TICK_LATE_SECONDS = 2.0
 DEGRADING_LOSSES = "lost_"
+LOSSY_NS = 300_000_000_000
+"""How long a loss keeps the agent degraded."""
 
 
 class LiveSources:
@@ -59,6 +61,8 @@ class LiveSources:
         self._sample: FastSample | None = None
         self._devices: DeviceSample | None = None
         self._frames: tuple[Frame, ...] = ()
+        self._lost_total = 0
+        self._lossy_ns: int | None = None
         self.events_expired = 0
         """Events that no notifier fetched within the retention; they are gone."""
         self._requests = RequestLog(clock)
@@ -67,6 +71,7 @@ class LiveSources:
     def remember(self, sample: FastSample, devices: DeviceSample) -> None:
         """The tick's samples: what is in flight from now on, and what has just finished."""
         self._sample, self._devices = sample, devices
+        self._note_losses(sample.losses)
         self._requests.add(sample.finished, len(sample.requests))
 
     def remember_frames(self, frames: tuple[Frame, ...]) -> None:
@@ -149,10 +154,17 @@ class LiveSources:
         }
         return Health(self._status(checks, late_seconds), checks)
 
+    def _note_losses(self, lost: Mapping[str, int]) -> None:
+        """Remember when calls, requests or events were last lost; old losses are told, but degrade nothing."""
+        total = sum(count for name, count in lost.items() if name.startswith(DEGRADING_LOSSES))
+        if total > self._lost_total:
+            self._lossy_ns = self._clock.monotonic_ns()
+        self._lost_total = total
+
     def _status(self, checks: Document, late_seconds: float | None) -> str:
         if late_seconds is None or late_seconds > TICK_LATE_SECONDS:
             return "failing"
-        lossy = any(name.startswith(DEGRADING_LOSSES) for name in checks["losses"])
+        lossy = self._lossy_ns is not None and self._clock.monotonic_ns() - self._lossy_ns < LOSSY_NS
         refused = checks["journal"]["error"] is not None or checks["outbox"]["error"] is not None
         return "degraded" if lossy or refused or self._problems else "ok"
 

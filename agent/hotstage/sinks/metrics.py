@@ -26,7 +26,7 @@ class Metric:
     kind: Kind
     labels: tuple[str, ...]
     help: str
-    cap: int = 100
+    cap: int = 32
     edges: tuple[float, ...] = ()
 
 
@@ -38,30 +38,30 @@ STAGE_DURATION = Metric(
     "histogram",
     _STAGE,
     "Duration of ended stages, host begin to end.",
-    cap=200,
+    cap=100,
     edges=STAGE_EDGES,
 )
-STAGE_INFLIGHT = Metric("hotstage_stage_inflight", "gauge", _STAGE, "Stages open now.", cap=200)
+STAGE_INFLIGHT = Metric("hotstage_stage_inflight", "gauge", _STAGE, "Stages open now.", cap=110)
 STAGE_STATE = Metric(
     "hotstage_stage_state",
     "gauge",
     ("stage", "modality", "state"),
     "1 for the state the stage is in: idle, active, or stalled while a window is open on it.",
-    cap=400,
+    cap=120,
 )
 ENDPOINT_REQUESTS = Metric(
     "hotstage_endpoint_requests_total",
     "counter",
     ("endpoint", "modality", "model_name", "outcome"),
     "Requests that ended, by outcome.",
-    cap=500,
+    cap=150,
 )
 ENDPOINT_DURATION = Metric(
     "hotstage_endpoint_request_duration_seconds",
     "histogram",
     ("endpoint", "modality", "model_name"),
     "Duration of ended requests.",
-    cap=100,
+    cap=36,
     edges=REQUEST_EDGES,
 )
 ENDPOINT_HEAT = Metric(
@@ -96,46 +96,46 @@ CALLS = Metric(
     "counter",
     ("call", "stage", "modality"),
     "CUDA, NCCL and cuDNN calls that returned or were entered, counted in the kernel.",
-    cap=1500,
+    cap=300,
 )
 CALL_ERRORS = Metric(
     "hotstage_call_errors_total",
     "counter",
     ("call", "stage", "modality"),
     "Calls that returned an error, out of memory included.",
-    cap=300,
+    cap=100,
 )
 WINDOW_ANOMALIES = Metric(
-    "hotstage_window_anomalies_total", "counter", _WINDOW, "Anomaly windows opened.", cap=300
+    "hotstage_window_anomalies_total", "counter", _WINDOW, "Anomaly windows opened.", cap=60
 )
-WINDOW_ACTIVE = Metric("hotstage_window_active", "gauge", _WINDOW, "Anomaly windows open now.", cap=300)
-WINDOW_SCORE = Metric("hotstage_window_score", "gauge", _WINDOW, "Highest score of the open ones.", cap=300)
+WINDOW_ACTIVE = Metric("hotstage_window_active", "gauge", _WINDOW, "Anomaly windows open now.", cap=60)
+WINDOW_SCORE = Metric("hotstage_window_score", "gauge", _WINDOW, "Highest score of the open ones.", cap=60)
 BREAKER_STATE = Metric(
     "hotstage_breaker_state",
     "gauge",
     ("breaker", "state"),
     "1 for the state that callers see.",
-    cap=6 * 256,
+    cap=288,
 )
 BREAKER_ENFORCED = Metric(
-    "hotstage_breaker_enforced", "gauge", ("breaker",), "1 if callers heed it, 0 in dry run.", cap=256
+    "hotstage_breaker_enforced", "gauge", ("breaker",), "1 if callers heed it, 0 in dry run.", cap=48
 )
 BREAKER_STALE = Metric(
-    "hotstage_breaker_stale", "gauge", ("breaker",), "1 while there is no data to judge by.", cap=256
+    "hotstage_breaker_stale", "gauge", ("breaker",), "1 while there is no data to judge by.", cap=48
 )
 BREAKER_TRANSITIONS = Metric(
     "hotstage_breaker_transitions_total",
     "counter",
     ("breaker", "from", "to", "reason"),
     "Changes of state; reason is window, cool_down, recovered, relapse or override.",
-    cap=1000,
+    cap=150,
 )
 BREAKER_LAST = Metric(
     "hotstage_breaker_last_transition_timestamp_seconds",
     "gauge",
     ("breaker",),
     "Unix time of the last change of state.",
-    cap=256,
+    cap=48,
 )
 GPU_INFO = Metric(
     "hotstage_gpu_info",
@@ -144,20 +144,20 @@ GPU_INFO = Metric(
     "1 for each GPU; join on gpu_uuid.",
     cap=64,
 )
-GPU_XID = Metric("hotstage_gpu_xid_errors_total", "counter", ("gpu_uuid", "xid"), "XIDs seen.", cap=200)
+GPU_XID = Metric("hotstage_gpu_xid_errors_total", "counter", ("gpu_uuid", "xid"), "XIDs seen.", cap=64)
 GPU_XID_LAST = Metric(
     "hotstage_gpu_xid_last_timestamp_seconds",
     "gauge",
     ("gpu_uuid", "xid"),
     "Unix time of the last one.",
-    cap=200,
+    cap=64,
 )
 GPU_THROTTLE = Metric(
     "hotstage_gpu_throttle_active",
     "gauge",
     ("gpu_uuid", "reason"),
     "1 while the driver names this slowdown reason.",
-    cap=200,
+    cap=64,
 )
 OUTBOX_PENDING = Metric(
     "hotstage_webhook_outbox_pending", "gauge", (), "Events that no notifier has taken over yet."
@@ -171,7 +171,7 @@ WEBHOOK_DELIVERIES = Metric(
     "counter",
     ("destination", "result"),
     "Attempts as the notifier reports them: delivered, failed, dead.",
-    cap=300,
+    cap=60,
 )
 WEBHOOK_PENDING = Metric(
     "hotstage_webhook_pending", "gauge", ("destination",), "Deliveries that wait in the notifier."

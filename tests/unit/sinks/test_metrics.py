@@ -44,3 +44,12 @@ def test_histograms_have_at_most_sixteen_edges_and_all_are_scale_3_edges():
 def test_all_children_together_stay_within_the_budget_of_a_host():
     histograms = sum(metric.cap for metric in METRICS if metric.kind == "histogram")
     assert histograms <= 300
+
+
+def test_a_host_never_exports_more_than_five_thousand_series():
+    series = sum(
+        (metric.cap if metric.labels else 1) * (len(metric.edges) + 3 if metric.kind == "histogram" else 1)
+        for metric in METRICS
+    )
+    assert series <= 5000
+    assert sum(metric.cap for metric in METRICS if metric.kind == "histogram") <= 300
