@@ -145,5 +145,5 @@ def test_a_state_directory_that_cannot_be_written_is_said(start, tmp_path):
     agent = start(ready=False)
     code = agent.process.wait(20)
     said = agent.process.stderr.read()
-    assert code == 1
+    assert code == 4
     assert "store.directory" in said

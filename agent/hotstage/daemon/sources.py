@@ -155,7 +155,7 @@ class LiveSources:
         return Health(self._status(checks, late_seconds), checks)
 
     def _note_losses(self, lost: Mapping[str, int]) -> None:
-        """Remember when calls, requests or events were last lost; old losses are told, but degrade nothing."""
+        """Remember when something was last lost: old losses are told, but degrade nothing."""
         total = sum(count for name, count in lost.items() if name.startswith(DEGRADING_LOSSES))
         if total > self._lost_total:
             self._lossy_ns = self._clock.monotonic_ns()
