@@ -41,8 +41,10 @@ class Step:
 class Line:
     """Tracker → detectors → windows → breakers, and the fused frame once a second. Not thread-safe."""
 
-    def __init__(self, config: Config, clock: Clock, rules: Sequence[Rule]) -> None:
-        self.tracker = Tracker()
+    def __init__(
+        self, config: Config, clock: Clock, rules: Sequence[Rule], *, tracker: Tracker | None = None
+    ) -> None:
+        self.tracker = tracker or Tracker()
         self.fuser = Fuser(config.frame)
         self.history = History(config.frame.history_seconds)
         self.detectors = Detectors(config.detect, rules)

@@ -95,6 +95,8 @@ class Fuser:
         return pids
 
     def _fill_losses(self, pulses: Sequence[Pulse], at_ns: int, cells: Cells) -> None:
+        if not pulses:
+            return
         lost = sum(
             count for pulse in pulses for name, count in pulse.lost.items() if name.startswith("lost_")
         )

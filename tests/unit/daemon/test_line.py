@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The line on simulated samples: ordinary traffic stays quiet, a hard signal opens and moves at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.load import Load, Maps
+
+from hotstage.config.settings import Config
+from hotstage.daemon.line import Line
+from hotstage.devices.samples import DEVICE_DTYPE, DeviceSample, DevicesState
+from hotstage.frame.entity import EntityKind
+from hotstage.probes.samples import XidEvent
+from hotstage.stages.tracker import Tracker
+
+DEMO = Load("demo", requests_per_second=8.4, stretch=1.0, threads=40, call_keys=60, seconds=20.0)
+
+
+@pytest.fixture
+def line(clock) -> Line:
+    return Line(Config(), clock, rules=(), tracker=Tracker(is_alive=lambda pid: True))
+
+
+def test_ordinary_traffic_opens_nothing_and_fills_frames(line: Line):
+    frames = []
+    for sample, calls in Maps(DEMO, seed=7):
+        step = line.fast(sample)
+        assert step.windows.open == ()
+        assert step.transitions == ()
+        if calls is not None:
+            frames.append(line.slow(sample.at_ns, calls, None, None))
+    assert len(frames) == 20
+    kinds = {entity.kind for entity in frames[-1].entities}
+    assert {EntityKind.stage, EntityKind.endpoint, EntityKind.route, EntityKind.instance} <= kinds
+    assert line.history.latest is frames[-1]
+
+
+def test_an_xid_becomes_a_window_and_moves_the_gpus_breaker_in_one_tick(line: Line):
+    for sample, _ in Maps(replace(DEMO, seconds=1.0), seed=7):
+        last = sample
+        line.fast(sample)
+    xid = XidEvent(last.at_ns, "0000:65:00", 79, "NVRM: Xid ...", "kernel_log")
+    step = line.fast(replace(last, at_ns=last.at_ns + 100_000_000, finished=last.finished[:0], xids=(xid,)))
+    (window,) = step.windows.opened
+    assert (window.kind, window.entity.pci_bus_id) == ("gpu_xid", "0000:65:00")
+    (move,) = step.transitions
+    assert move.name.startswith("gpu:")
+
+
+def test_a_gpu_is_called_by_its_uuid_once_the_devices_have_told_it(line: Line):
+    row = np.zeros(1, DEVICE_DTYPE)
+    row["pci_bus_id"], row["uuid"] = b"00000000:65:00.0", b"GPU-abc"
+    line.slow(1_000, None, DeviceSample(0, DevicesState.sampling, "", row), None)
+    for sample, _ in Maps(replace(DEMO, seconds=0.2), seed=7):
+        last = sample
+        line.fast(sample)
+    xid = XidEvent(last.at_ns, "0000:65:00", 79, "NVRM: Xid ...", "nvml")
+    step = line.fast(replace(last, at_ns=last.at_ns + 100_000_000, finished=last.finished[:0], xids=(xid,)))
+    assert step.windows.opened[0].entity.gpu_uuid == "GPU-abc"
+
+
+def test_a_second_without_sources_is_a_frame_that_says_so(line: Line):
+    frame = line.slow(1_000_000_000, None, None, None)
+    assert {"requests", "calls", "host"} <= frame.stale
+    assert np.isnan(frame.values).all()
