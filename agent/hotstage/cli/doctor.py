@@ -34,7 +34,12 @@ from hotstage.cli.reading import configuration
 from hotstage.cli.terminal import print_json
 from hotstage.config.settings import Config
 
-_MARKS = {Status.OK: ("ok", "green"), Status.WARN: ("warn", "yellow"), Status.FAIL: ("FAIL", "red")}
+_MARKS = {
+    Status.OK: ("ok", "green"),
+    Status.ABSENT: ("–", "dim"),
+    Status.WARN: ("warn", "yellow"),
+    Status.FAIL: ("FAIL", "red"),
+}
 
 
 @click.command()
@@ -50,6 +55,7 @@ def doctor(as_json: bool, strict: bool) -> int:
         print_json(report(findings, code))
     else:
         show(findings)
+        click.echo(summary(findings))
     return code
 
 
@@ -99,6 +105,19 @@ def report(findings: Sequence[Finding], code: int) -> dict[str, Any]:
             for finding in findings
         ],
     }
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """The verdict in one line."""
+    failed = sum(finding.status is Status.FAIL for finding in findings)
+    warned = sum(finding.status is Status.WARN for finding in findings)
+    if failed:
+        return f"hotstage cannot run here; in the way: {failed}"
+    return (
+        f"hotstage runs here; limited by the findings marked warn: {warned}"
+        if warned
+        else "hotstage runs here"
+    )
 
 
 def show(findings: Sequence[Finding]) -> None:

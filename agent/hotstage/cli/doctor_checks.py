@@ -19,6 +19,8 @@ from hotstage.probes.loader.bindings import INSTALL_BCC, INSTALL_HEADERS, find_b
 
 class Status(StrEnum):
     OK = "ok"
+    ABSENT = "absent"
+    """Not there, and nothing is missing without it."""
     WARN = "warn"
     FAIL = "fail"
 
@@ -156,7 +158,7 @@ def check_compilers(at: Surroundings, checkout: Path | None) -> Iterator[Finding
         kind = (
             "this kernel's"
             if headers.is_exact
-            else f"those of {headers.release}, which do for these programs"
+            else f"those of {headers.release}, which suffice for these programs"
         )
         yield Finding("compilers", "kernel headers", Status.OK, kind)
     if checkout is not None:
@@ -180,9 +182,9 @@ def check_tracepoints(events: frozenset[str] | None) -> Iterator[Finding]:
         if present:
             yield Finding("tracepoints", name, Status.OK, f"present: {', '.join(present)}; gives {gives}")
             continue
-        absent = f"absent ({', '.join(c.replace('/', ':') for c in candidates)}); would give {gives}"
+        absent = f"none of {', '.join(c.replace('/', ':') for c in candidates)}; would give {gives}"
         is_odd = name in _OF_EVERY_KERNEL
-        yield Finding("tracepoints", name, Status.WARN if is_odd else Status.OK, absent)
+        yield Finding("tracepoints", name, Status.WARN if is_odd else Status.ABSENT, absent)
 
 
 def check_nvml(at: Surroundings, configured: str | None) -> Iterator[Finding]:

@@ -125,7 +125,7 @@ def test_each_tracepoint_is_present_or_absent_with_what_it_gives() -> None:
     found = by_name(list(check_tracepoints(frozenset({"printk/console", "gpu_scheduler/drm_run_job"}))))
     assert found["queue_submit"].detail.startswith("present: gpu_scheduler:drm_run_job; gives work handed")
     assert "nv_gpu:queue_submit" in by_name(list(check_tracepoints(frozenset())))["queue_submit"].detail
-    assert found["fences"].status is Status.OK
+    assert found["fences"].status is Status.ABSENT
     assert found["fences"].detail.startswith("absent (dma_fence:dma_fence_signaled); would give")
     assert found["oom kills"].status is Status.WARN
 
@@ -174,6 +174,6 @@ def test_exit_codes(findings: list[Finding], strict: bool, code: int) -> None:
 def test_the_report_counts_and_keeps_every_finding() -> None:
     body = report([OK, WARN, WARN], 3)
     assert body["status"] == "degraded"
-    assert body["counts"] == {"ok": 1, "warn": 2, "fail": 0}
+    assert body["counts"] == {"ok": 1, "absent": 0, "warn": 2, "fail": 0}
     assert body["exit_code"] == 3
     assert body["findings"][0] == {"area": "a", "name": "b", "status": "ok", "detail": "", "remedy": None}
