@@ -22,6 +22,10 @@ BOXES = """() => [...document.querySelectorAll('.panel, .status, .header, .notic
     const {left, right, top, bottom} = at.getBoundingClientRect();
     return {name: at.className, left, right, top, bottom};
 })"""
+NAMES = """() => [...document.querySelectorAll('#heat-figure .annotation-text')].map(at => {
+    const {left, right, top, bottom} = at.getBoundingClientRect();
+    return {name: at.textContent, left, right, top, bottom};
+})"""
 TOO_WIDE = """() => document.documentElement.scrollWidth <= window.innerWidth ? [] :
     [...document.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > window.innerWidth)
         .map(e => e.id || e.className)"""
@@ -72,17 +76,18 @@ def test_everything_is_there_with_units(view: View) -> None:
 
 def test_each_marker_has_a_stem_down_to_the_floor_and_the_hottest_a_name(view: View) -> None:
     view.open_drawn()
-    markers, stems = view.ask(f"() => {PLOT}.data.map(t => ({{x: t.x, z: t.z, text: t.text, mode: t.mode}}))")
+    markers, stems = view.ask(f"() => {PLOT}.data.map(t => ({{x: t.x, z: t.z, mode: t.mode}}))")
     assert len(stems["x"]) == 3 * len(markers["x"])
     assert stems["z"][:3] == [0, markers["z"][0], None]
-    assert markers["mode"] == "markers+text"
-    assert stems["mode"] == "lines"
-    assert sorted(filter(None, markers["text"])) == [
+    assert (markers["mode"], stems["mode"]) == ("markers", "lines")
+    names = view.ask(NAMES)
+    assert sorted(name["name"] for name in names) == [
         "/v1/audio/transcriptions",
         "/v1/chat/completions",
         "/v1/encode",
         "/v1/video/describe",
     ]
+    assert [(a["name"], b["name"]) for a, b in combinations(names, 2) if overlap(a, b)] == []
 
 
 def test_the_camera_stays_while_the_scene_is_updated(view: View) -> None:

@@ -74,9 +74,18 @@ def test_a_fault_of_the_simulated_host_is_seen_on_the_page(browser: Browser, dem
         assert re.search(r"\b0\b", view.text("#heat-status")), "lost calls are shown"
         points = view.wait_text("#heat-points", "/v1/vision", 20.0)
         assert all(instance in points for instance in ("i-0", "i-1"))
-        view.page.get_by_role("button", name="Fit", exact=True).click()
+        view.wait(
+            "() => document.querySelector('#heat-figure .js-plotly-plot').data[0].x.length === 8",
+            "a P95 of every endpoint on both instances",
+            60.0,
+        )
         view.page.get_by_role("button", name="Refit axes").click()
         view.wait_updates(3)
+        tops = view.ask(
+            "() => Object.values(document.querySelector('#heat-figure .js-plotly-plot')"
+            ".layout.scene.zaxis.range)"
+        )
+        assert tops[0] == 0 and 5 < tops[1] <= 50, "quotas lift the load off the floor, and its axis fits"
         assert view.console == []
         PICTURE.parent.mkdir(exist_ok=True)
         view.page.screenshot(path=str(PICTURE))

@@ -142,10 +142,9 @@
         if (is3d) data.z = [c.z];
         const fixed = JSON.stringify([c.symbol, c.label, c.ids]);
         if (old.fixed !== fixed) {
-            Object.assign(data, {"marker.symbol": [c.symbol], text: [c.label], ids: [c.ids]});
-            if (is3d && c.label.length) data.textposition = [c.label_place];
+            Object.assign(data, {"marker.symbol": [c.symbol], ids: [c.ids]});
             data["marker.line.width"] = [c.outline];
-            data.mode = [c.label.length ? "markers+text" : "markers"];
+            if (!is3d) Object.assign(data, {text: [c.label], mode: [c.label.length ? "markers+text" : "markers"]});
         }
         if (is3d) {
             const stems = {x: [], y: [], z: []};
@@ -157,6 +156,8 @@
             for (const axis of ["x", "y", "z"]) data[axis].push(stems[axis]);
         }
         const layout = {};
+        const names = JSON.stringify(c.names);
+        if (is3d && old.names !== names) layout["scene.annotations"] = c.names;
         const axes = JSON.stringify(c.axes);
         if (old.axes !== axes) {
             data["marker.cmax"] = [c.load_top];
@@ -173,7 +174,7 @@
         }
         // Plotly repeats a short list for the traces that follow: undefined is what leaves the stems alone.
         if (is3d) for (const value of Object.values(data)) if (value.length === 1) value.push(undefined);
-        shown.set(gd, {fixed, axes});
+        shown.set(gd, {fixed, names, axes});
         return {data, layout, traces: is3d ? [0, 1] : [0]};
     }
 

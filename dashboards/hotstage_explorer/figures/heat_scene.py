@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotstage_explorer.figures import palette
-
-EYE = {"x": 1.45, "y": 1.45, "z": 0.85}
+from hotstage_explorer.figures import names, palette
 
 
 def scene(columns: dict[str, Any]) -> dict[str, Any]:
@@ -39,8 +37,8 @@ def scene(columns: dict[str, Any]) -> dict[str, Any]:
                 "aspectmode": "cube",
                 "dragmode": "turntable",
                 "camera": {
-                    "eye": EYE,
-                    "center": {"x": 0, "y": 0, "z": -0.16},
+                    "eye": _point(names.EYE),
+                    "center": _point(names.CENTER),
                     "up": {"x": 0, "y": 0, "z": 1},
                 },
                 "bgcolor": palette.PANEL,
@@ -52,6 +50,10 @@ def scene(columns: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _point(at: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip("xyz", at, strict=True))
+
+
 def _markers(columns: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "scatter3d",
@@ -61,7 +63,6 @@ def _markers(columns: dict[str, Any]) -> dict[str, Any]:
         "y": columns["y"],
         "z": columns["z"],
         "ids": columns["ids"],
-        "textfont": {"family": palette.FONT, "size": 12, "color": palette.INK},
         "customdata": columns["hover"],
         "hovertemplate": columns["hovertemplate"],
         "marker": {

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotstage_explorer import units
-from hotstage_explorer.figures.scale import Scales
+from hotstage_explorer.figures import names
+from hotstage_explorer.figures.scale import LoadAxis, Scales
 from hotstage_explorer.picture import HeatPoint
 
 MAX_DRAWN = 2000  # what software rendering redraws in 0.3 s
@@ -26,8 +27,6 @@ SMALLEST_PX, LARGEST_PX, LARGEST_OF_MANY_PX = 6.0, 28.0, 11.0
 # (Plotly draws symbols as letters of a font; these are in every font, its `x` is not.)
 SYMBOLS = {"text": "circle", "image": "square", "audio": "diamond", "video": "cross", "mixed": "diamond-open"}
 OTHER_SYMBOL = "circle-open"
-
-_PLACES = ("top left", "bottom left", "bottom right", "top right")
 
 HOVER_TEMPLATE = (
     "<b>%{customdata[0]}</b><br>on %{customdata[1]}, %{customdata[2]}<br>"
@@ -61,14 +60,15 @@ def select(points: Sequence[HeatPoint], limit: int = MAX_DRAWN) -> Selection:
 
 
 def columns(
-    drawn: Sequence[HeatPoint], scales: Scales, *, is_log: bool = False, is_load_fitted: bool = False
+    drawn: Sequence[HeatPoint], scales: Scales, *, is_log: bool = False, load_axis: LoadAxis = "auto"
 ) -> dict[str, Any]:
     """The drawing as plain JSON: coordinates in the axes' units, hover texts' parts, axes."""
     per_unit, _ = p95_unit(scales)
     many = len(drawn) > MAX_STEMS
     largest = LARGEST_OF_MANY_PX if many else LARGEST_PX
-    load_top = _rounded(100 * (scales.load_fit_ratio if is_load_fitted else scales.load_ratio))
-    return {
+    load_top = _rounded(100 * scales.load_end(load_axis))
+    ends = axes(scales, load_top, is_log=is_log)
+    made = {
         "ids": [f"{p.endpoint}|{p.instance}|{p.modality}" for p in drawn],
         "x": [_rounded(p.heat) for p in drawn],
         "y": [_rounded((p.p95_seconds or 0) * per_unit) for p in drawn],
@@ -77,14 +77,15 @@ def columns(
         "outline": 0 if many else 1,
         "symbol": [SYMBOLS.get(p.modality, OTHER_SYMBOL) for p in drawn],
         "label": [] if many else _labels(drawn),
-        "label_place": [] if many else _label_places(drawn),
         "hover": [_hover_parts(p) for p in drawn],
         "hovertemplate": HOVER_TEMPLATE,
         "stems": not many,
         "load_top": load_top,
         "load_ticks": [_rounded(load_top * n / 5) for n in range(6)],
-        "axes": axes(scales, load_top, is_log=is_log),
+        "axes": ends,
     }
+    made["names"] = _names(made)
+    return made
 
 
 def axes(scales: Scales, load_top: float, *, is_log: bool) -> dict[str, dict[str, Any]]:
@@ -146,10 +147,21 @@ def _labels(drawn: Sequence[HeatPoint]) -> list[str]:
     return labels
 
 
-def _label_places(drawn: Sequence[HeatPoint]) -> list[str]:
-    """Neighbours' names on different sides; by name, so that a name keeps its side while heat changes."""
-    order = {name: n for n, name in enumerate(sorted({p.endpoint for p in drawn}))}
-    return [_PLACES[order[p.endpoint] % len(_PLACES)] for p in drawn]
+def _names(made: dict[str, Any]) -> list[dict[str, Any]]:
+    """The labels as annotations of the 3D scene."""
+    if not any(made["label"]):
+        return []
+    low, high = zip(*(made["axes"][letter]["range"] for letter in "xyz"), strict=True)
+    is_log = made["axes"]["y"]["type"] == "log"
+    places = [
+        (x, math.log10(max(y, 1e-9)) if is_log else y, z)
+        for x, y, z in zip(made["x"], made["y"], made["z"], strict=True)
+    ]
+    shares = [
+        [(at - start) / (end - start) for at, start, end in zip(place, low, high, strict=True)]
+        for place in places
+    ]
+    return names.names(made["label"], places, shares, made["size"])
 
 
 def _known(text: str) -> str:

@@ -6,11 +6,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hotstage_explorer.picture import HeatPoint
 
+LoadAxis = Literal["auto", "full", "fit"]
+LOAD_AXES: tuple[LoadAxis, ...] = ("auto", "full", "fit")
+
 _HEADROOM = 1.05
+_AUTO_FIT_RATIO = 0.5
 _STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 
@@ -18,7 +22,7 @@ _STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 class Scales:
     """Upper ends; `p95_floor_seconds` is the lower end of the logarithmic P95 axis and only shrinks.
 
-    The load axis ends at 100 %, unless it is asked to fit: then at `load_fit_ratio`.
+    The load axis has two: `load_ratio` is never below 100 %, `load_fit_ratio` fits what there is.
     """
 
     heat: float = 1.0
@@ -27,6 +31,13 @@ class Scales:
     load_ratio: float = 1.0
     load_fit_ratio: float = 0.01
     requests: float = 100.0
+
+    def load_end(self, axis: LoadAxis) -> float:
+        """Where the load axis ends. `auto` fits while that end is at most 50 %; as ends only grow, it turns
+        to the whole range once and stays there.
+        """
+        is_fitted = axis == "fit" or (axis == "auto" and self.load_fit_ratio <= _AUTO_FIT_RATIO)
+        return self.load_fit_ratio if is_fitted else self.load_ratio
 
     def to_json(self) -> dict[str, float]:
         return asdict(self)
@@ -41,6 +52,11 @@ class Scales:
         except (TypeError, ValueError, OverflowError):
             return None
         return scales if all(math.isfinite(end) and end > 0 for end in asdict(scales).values()) else None
+
+
+def load_axis_of(value: Any) -> LoadAxis:
+    """A browser's choice; what is not one of them is `auto`."""
+    return next((axis for axis in LOAD_AXES if axis == value), "auto")
 
 
 def step_above(value: float) -> float:

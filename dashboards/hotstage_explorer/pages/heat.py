@@ -29,7 +29,7 @@ from hotstage_explorer.feed import Feed
 from hotstage_explorer.figures import points
 from hotstage_explorer.figures.heat_plane import plane
 from hotstage_explorer.figures.heat_scene import scene
-from hotstage_explorer.figures.scale import Scales, grown
+from hotstage_explorer.figures.scale import LoadAxis, Scales, grown, load_axis_of
 from hotstage_explorer.pages.heat_layout import page
 from hotstage_explorer.picture import Picture
 
@@ -45,7 +45,7 @@ def content(
     view: point_table.View = _DEFAULT_VIEW,
     scales: Scales | None = None,
     is_log: bool = False,
-    is_load_fitted: bool = False,
+    load_axis: LoadAxis = "auto",
 ) -> tuple[dict[str, Any], Scales]:
     """(all that one picture puts on the page, the axes' ends to grow from); `now` is monotonic seconds."""
     state = notices.freshness(picture, now)
@@ -56,7 +56,7 @@ def content(
         "clock": units.clock(picture.tick_wall_ns),
         "state": state,
         "open_windows": sum(w.is_open for w in picture.windows.value),
-        "drawing": points.columns(selection.drawn, ends, is_log=is_log, is_load_fitted=is_load_fitted),
+        "drawing": points.columns(selection.drawn, ends, is_log=is_log, load_axis=load_axis),
         "panels": _panels(picture, now, state, selection, view),
     }
     return shown, ends
@@ -117,7 +117,7 @@ def _register_tick(app: Dash, feed: Feed) -> None:
             view=point_table.view_of(view),
             scales=scales,
             is_log=p95 == "log",
-            is_load_fitted=load == "fit",
+            load_axis=load_axis_of(load),
         )
         return shown, {"version": picture.version, "scales": ends.to_json()}
 
@@ -151,7 +151,7 @@ def _register_drawing(app: Dash, feed: Feed) -> None:
         selection = points.select(feed.latest().heat.value)
         scales = Scales.from_json(kept.get("scales")) if isinstance(kept, dict) else None
         ends = grown(scales, selection.drawn)
-        columns = points.columns(selection.drawn, ends, is_log=p95 == "log", is_load_fitted=load == "fit")
+        columns = points.columns(selection.drawn, ends, is_log=p95 == "log", load_axis=load_axis_of(load))
         return graph("heat-graph", scene(columns) if view == "3d" else plane(columns))
 
     app.callback(

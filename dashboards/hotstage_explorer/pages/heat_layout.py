@@ -14,6 +14,9 @@ PERIOD_MS = 1000
 # (label, the eye's name in assets/explorer.js); the first one is where the page starts.
 CAMERAS = (("Overview", "overview"), ("Heat × P95", "top"), ("Heat × load", "front"), ("P95 × load", "side"))
 
+# `auto` is where the page starts: fitted while all loads are low, else the whole range.
+LOAD_AXES = (("Auto", "auto"), ("0–100 %", "full"), ("Fit", "fit"))
+
 
 def page(shown: dict[str, Any], kept: dict[str, Any], title: str, path: str) -> html.Div:
     """The whole page: `shown` is what it starts with, `kept` what it gives back with the next question."""
@@ -119,7 +122,7 @@ def _scene_panel(drawing: dict[str, Any]) -> html.Section:
                         [
                             _choice("heat-view", "View", (("3D", "3d"), ("2D", "2d"))),
                             _choice("heat-p95-axis", "P95", (("Linear", "linear"), ("Log", "log"))),
-                            _choice("heat-load-axis", "Load", (("0–100 %", "full"), ("Fit", "fit"))),
+                            _choice("heat-load-axis", "Load", LOAD_AXES),
                             html.Button(
                                 "Refit axes",
                                 id="heat-refit",

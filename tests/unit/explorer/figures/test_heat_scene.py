@@ -52,6 +52,12 @@ def test_camera_and_user_state_are_kept_over_redraws() -> None:
     assert layout["uirevision"] == layout["scene"]["uirevision"] == "heat"
 
 
+def test_plotly_accepts_the_names_that_the_update_brings() -> None:
+    figure = graph_objects.Figure(scene(made()))
+    figure.update_layout(scene={"annotations": made()["names"]})
+    assert [name.text for name in figure.layout.scene.annotations] == ["/a", "/b"]
+
+
 def test_stems_and_names_are_left_to_the_first_update() -> None:
     markers, stems = scene(made())["data"]
     assert markers["mode"] == "markers"

@@ -63,12 +63,25 @@ def test_a_wide_log_axis_has_a_tick_a_decade() -> None:
     assert axis["ticks"] == [0.001, 0.01, 0.1, 1.0, 10.0]
 
 
-def test_the_load_axis_is_the_whole_range_unless_asked_to_fit() -> None:
+def test_the_load_axis_fits_low_loads_unless_asked_for_the_whole_range() -> None:
     drawn = [point(load_ratio=0.012)]
-    whole = points.columns(drawn, grown(None, drawn))
-    fitted = points.columns(drawn, grown(None, drawn), is_load_fitted=True)
+    whole = points.columns(drawn, grown(None, drawn), load_axis="full")
+    fitted = points.columns(drawn, grown(None, drawn))
     assert (whole["load_top"], whole["load_ticks"]) == (100, [0, 20, 40, 60, 80, 100])
     assert (fitted["load_top"], fitted["axes"]["z"]["range"]) == (1.5, [0, 1.5])
+
+
+def test_high_loads_have_the_whole_range_unless_asked_to_fit() -> None:
+    drawn = [point(load_ratio=0.55)]
+    assert points.columns(drawn, grown(None, drawn))["load_top"] == 100
+    assert points.columns(drawn, grown(None, drawn), load_axis="fit")["load_top"] == 60
+
+
+def test_names_stand_in_the_coordinates_of_the_axes() -> None:
+    (name,) = columns(point(heat=2.0, p95_seconds=0.25, load_ratio=0.5))["names"]
+    assert (name["text"], name["x"], name["y"], name["z"]) == ("/a", 2.0, 250.0, 50.0)
+    (name,) = columns(point(p95_seconds=0.1), is_log=True)["names"]
+    assert name["y"] == pytest.approx(2), "decades"
 
 
 @MISSING
@@ -112,7 +125,7 @@ def test_the_hover_text_has_every_figure_with_its_unit() -> None:
 
 def test_markup_in_a_name_is_escaped() -> None:
     made = columns(point("<a href='javascript:x'>y</a>"))
-    assert "<" not in made["hover"][0][0] + made["label"][0]
+    assert "<" not in made["hover"][0][0] + made["label"][0] + made["names"][0]["text"]
 
 
 def test_each_modality_has_a_shape_of_its_own() -> None:
@@ -126,7 +139,7 @@ def test_only_the_hottest_of_an_endpoint_carries_its_name() -> None:
 
 def test_many_points_have_no_names_stems_or_outlines() -> None:
     made = columns(*[point(f"/{n}") for n in range(points.MAX_STEMS + 1)])
-    assert (made["label"], made["stems"], made["outline"]) == ([], False, 0)
+    assert (made["label"], made["names"], made["stems"], made["outline"]) == ([], [], False, 0)
     assert max(made["size"]) <= points.LARGEST_OF_MANY_PX
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotstage_explorer.figures.scale import Scales, grown, step_above, step_below
+from hotstage_explorer.figures.scale import Scales, grown, load_axis_of, step_above, step_below
 from hotstage_explorer.picture import HeatPoint
 
 
@@ -45,6 +45,38 @@ def test_an_end_that_is_passed_grows_by_a_step_and_never_shrinks() -> None:
     larger = grown(ends, [point(heat=21)])
     assert larger.heat == 30
     assert grown(larger, [point(heat=1)]).heat == 30
+
+
+@pytest.mark.parametrize(("load", "end"), [(0.012, 0.015), (0.27, 0.3), (0.47, 0.5), (0.5, 1.0), (0.9, 1.0)])
+def test_the_automatic_load_axis_fits_low_loads_and_is_whole_above_half(load: float, end: float) -> None:
+    ends = grown(None, [point(load=load)])
+    assert ends.load_end("auto") == pytest.approx(end)
+    assert ends.load_end("full") == 1.0
+
+
+def test_the_automatic_load_axis_does_not_flap() -> None:
+    ends = grown(None, [point(load=0.3)])
+    seen = []
+    for load in (0.45, 0.55, 0.2, 0.55, 0.01):
+        ends = grown(ends, [point(load=load)])
+        seen.append(ends.load_end("auto"))
+    assert seen == [0.5, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_an_overload_ends_every_load_axis_above_it() -> None:
+    ends = grown(None, [point(load=1.2)])
+    assert [ends.load_end(axis) for axis in ("auto", "full", "fit")] == [1.5, 1.5, 1.5]
+
+
+def test_an_unknown_choice_of_the_load_axis_is_the_automatic_one() -> None:
+    assert [load_axis_of(value) for value in ("fit", "full", "auto", "x", None, [1])] == [
+        "fit",
+        "full",
+        "auto",
+        "auto",
+        "auto",
+        "auto",
+    ]
 
 
 def test_unknown_values_move_nothing() -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from hotstage_explorer.figures.scale import Scales
@@ -32,6 +33,17 @@ def test_all_that_goes_to_the_browser_is_plain_json() -> None:
 def test_axes_grow_from_what_the_browser_kept() -> None:
     shown, _ = heat.content(PICTURE, 0.1, scales=Scales(heat=500.0))
     assert shown["drawing"]["axes"]["x"]["range"] == [0, 500.0]
+
+
+def test_the_load_axis_starts_automatic_and_can_be_chosen() -> None:
+    low = replace(PICTURE, heat=Section((replace(POINT, load_ratio=0.2),), 1.0))
+    assert heat.content(low, 0.1)[0]["drawing"]["load_top"] == 30
+    assert heat.content(low, 0.1, load_axis="full")[0]["drawing"]["load_top"] == 100
+    shown, ends = heat.content(PICTURE, 0.1)
+    assert shown["drawing"]["load_top"] == 100
+    assert {"heat-load-axis-auto", "heat-load-axis-full", "heat-load-axis-fit"} <= ids(
+        page(shown, {"version": 3, "scales": ends.to_json()}, "Heat", "/")
+    )
 
 
 def test_every_panel_has_its_place_on_the_page() -> None:
