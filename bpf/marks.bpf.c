@@ -7,10 +7,13 @@
  * (agent/hotstage_marks/include/hotstage_marks.h), all on entry. Thread stage: threads[tid], keys
  * the counters of calls.bpf.c. Request spans: pipeline_state[(cgroup, hash of the id)], by several
  * threads at once and without a lock: words by single stores, sums by atomic adds. A finished
- * request goes into `events` and out of the map. Any kernel with uprobes and ring buffers (>= 5.8).
+ * request goes into `events` and out of the map. Any kernel with uprobes and ring buffers and
+ * atomics that return what was there (>= 5.12).
  *
  * The input is not trusted: every length is fixed, an unknown request is counted (MISSED_REQUEST)
- * and never made.
+ * and never made, and a process that begins requests without end fills its own share of the map
+ * and no more (LOST_REQUESTS_QUOTA). Who ends or stages a request need not be who began it: the
+ * share is that of the process that began it, and it is given back by whoever takes the entry out.
  */
 #include "include/backend.h"
 #include "include/abi.h"
@@ -236,6 +239,81 @@ static __always_inline __u32 model_id_of(const char *model)
 	return hash;
 }
 
+/*
+ * Counts one more request in the process's share. Who is to be charged: the process, 0 where it
+ * cannot be counted (an honest process must not pay for a full map), HOTSTAGE_REQUEST_TAKEN where
+ * it has its share already.
+ */
+static __always_inline __u64 take_share(__u32 tgid)
+{
+	__u32 zero = 0;
+	__u64 none = 0, *held = bpf_map_lookup_elem(&request_counts, &tgid);
+	struct hotstage_settings *limits = bpf_map_lookup_elem(&settings, &zero);
+
+	if (!limits)
+		return 0;
+	if (!held) {
+		bpf_map_update_elem(&request_counts, &tgid, &none, BPF_NOEXIST);
+		held = bpf_map_lookup_elem(&request_counts, &tgid);
+	}
+	if (!held) {
+		count_loss(LOST_QUOTAS);
+		return 0;
+	}
+	if (__sync_fetch_and_add(held, 1) < limits->requests_per_process)
+		return tgid;
+	__sync_fetch_and_add(held, -1);
+	count_loss(LOST_REQUESTS_QUOTA);
+	return HOTSTAGE_REQUEST_TAKEN;
+}
+
+static __always_inline void give_share_back(__u64 charged)
+{
+	__u32 tgid = (__u32)charged;
+	__u64 *held = bpf_map_lookup_elem(&request_counts, &tgid); /* nobody is 0 */
+
+	if (held)
+		__sync_fetch_and_add(held, -1);
+}
+
+/*
+ * Takes the entry out for the first who asks, and only then: so what it is charged is given back
+ * once, and what another process begins under the same key meanwhile stays.
+ */
+static __always_inline __u32 take_out(struct request_state *request, struct request_key *key)
+{
+	__u64 charged = __sync_lock_test_and_set(&request->quota_tgid, HOTSTAGE_REQUEST_TAKEN);
+
+	if (charged == HOTSTAGE_REQUEST_TAKEN)
+		return 0;
+	bpf_map_delete_elem(&pipeline_state, key);
+	give_share_back(charged);
+	return 1;
+}
+
+/* A fresh entry, charged to the process that we are in; NULL (counted) when there is no room. */
+static __always_inline struct request_state *take_in(struct request_key *key, __u32 tgid)
+{
+	__u64 charged = take_share(tgid);
+	__u32 zero = 0;
+	struct request_state *blank = bpf_map_lookup_elem(&request_zero, &zero), *request;
+
+	if (!blank || charged == HOTSTAGE_REQUEST_TAKEN)
+		return 0;
+	if (bpf_map_update_elem(&pipeline_state, key, blank, BPF_NOEXIST)) {
+		count_loss(LOST_REQUESTS);
+		give_share_back(charged);
+		return 0;
+	}
+	request = bpf_map_lookup_elem(&pipeline_state, key);
+	/* Taken out again already: whoever did that found nobody to give the share back to. */
+	if (!request || __sync_val_compare_and_swap(&request->quota_tgid, 0, charged)) {
+		give_share_back(charged);
+		return 0;
+	}
+	return request;
+}
+
 /* hotstage_mark_request_begin(const struct hotstage_request *record, request_hash) */
 SEC("uprobe")
 int mark_request_begin(struct pt_regs *ctx)
@@ -243,23 +321,19 @@ int mark_request_begin(struct pt_regs *ctx)
 	struct request_key key = {.cgroup_id = bpf_get_current_cgroup_id(),
 				  .request_hash = PT_REGS_PARM2(ctx)};
 	__u64 strings = PT_REGS_PARM1(ctx) + __builtin_offsetof(struct hotstage_request, id);
-	__u32 zero = 0;
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct request_state *request = bpf_map_lookup_elem(&pipeline_state, &key);
-	struct request_state *blank = bpf_map_lookup_elem(&request_zero, &zero);
 
-	if (request)
+	if (request) {
 		count_loss(REUSED_REQUEST);
-	if (!blank)
-		return 0;
-	bpf_map_update_elem(&pipeline_state, &key, blank, BPF_ANY);
-	request = bpf_map_lookup_elem(&pipeline_state, &key);
-	if (!request) {
-		count_loss(LOST_REQUESTS);
-		return 0;
+		take_out(request, &key);
 	}
+	request = take_in(&key, tgid);
+	if (!request)
+		return 0;
 	if (bpf_probe_read_user(request->id, REQUEST_STRINGS, (void *)strings))
 		count_loss(UNREADABLE_ARGUMENTS);
-	request->tgid = bpf_get_current_pid_tgid() >> 32;
+	request->tgid = tgid;
 	request->model_id = model_id_of(request->model);
 	request->updated_ns = bpf_ktime_get_ns();
 	request->started_ns =
@@ -289,7 +363,7 @@ int mark_request_end(struct pt_regs *ctx)
 	event = bpf_ringbuf_reserve(&events, sizeof(struct request_event), 0);
 	if (!event) {
 		count_loss(LOST_EVENTS_RING);
-		bpf_map_delete_elem(&pipeline_state, &key);
+		take_out(request, &key);
 		return 0;
 	}
 	event->kind = EVENT_REQUEST_FINISHED;
@@ -299,9 +373,9 @@ int mark_request_end(struct pt_regs *ctx)
 	event->key.request_hash = key.request_hash;
 	bpf_probe_read_kernel(&event->state, sizeof(struct request_state), request);
 	/* Two ends at once: the one that takes the entry out tells of it. */
-	if (bpf_map_delete_elem(&pipeline_state, &key))
-		bpf_ringbuf_discard(event, BPF_RB_NO_WAKEUP);
-	else
+	if (take_out(request, &key))
 		bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	else
+		bpf_ringbuf_discard(event, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -41,6 +41,8 @@ enum hotstage_loss {
 	UNMATCHED_RETURNS = 10, /* a return whose entry was not seen (it began before the attach) */
 	UNREADABLE_ARGUMENTS = 11, /* the target's memory could not be read at an argument */
 	LOST_CONTEXTS = 12,        /* contexts or device_uuids is full */
+	LOST_REQUESTS_QUOTA = 13,  /* a request was not taken in: its process holds its share */
+	LOST_QUOTAS = 14, /* a request was taken in that no share counts: request_counts is full */
 	HOTSTAGE_LOSSES = 16,
 };
 
@@ -72,6 +74,8 @@ struct call_spec {
 struct hotstage_settings {
 	__u64 slow_call_ns; /* a call that takes longer is sent as an event; 0 = none is */
 	__u64 event_gap_ns; /* least time between two call events of one thread */
+	__u32 requests_per_process; /* a process's share of pipeline_state, in entries */
+	__u32 pad;
 };
 
 /* 12 bytes: three words hash in one step, a fourth would cost a second one on each launch. */
@@ -187,6 +191,9 @@ struct stage_slot {
 	__u8 open; /* begins without an end */
 };
 
+/* `quota_tgid` of a request that has been taken out, or that was never taken in. */
+#define HOTSTAGE_REQUEST_TAKEN (~0ULL)
+
 /* pipeline_state[request]: several writers, no lock; words by single stores, sums atomic. */
 struct request_state {
 	__u64 started_ns; /* 0 while being filled in */
@@ -200,6 +207,7 @@ struct request_state {
 	__u64 bytes;
 	__u32 errors;
 	__u32 output_tokens;
+	__u64 quota_tgid; /* in whose share it counts, 0 = in nobody's; 64 bits to be exchanged */
 	__u64 modality_words[HOTSTAGE_MODALITIES]; /* stage << 56 | model slot << 48 | ns >> 8 */
 	struct stage_slot stages[HOTSTAGE_STAGE_SLOTS];
 	char id[64]; /* from here as in struct hotstage_request: copied at once */
@@ -250,7 +258,7 @@ struct kernel_line_event {
 };
 
 _Static_assert(sizeof(struct call_spec) == 8, "call_spec");
-_Static_assert(sizeof(struct hotstage_settings) == 16, "hotstage_settings");
+_Static_assert(sizeof(struct hotstage_settings) == 24, "hotstage_settings");
 _Static_assert(sizeof(struct call_key) == 12, "call_key");
 _Static_assert(sizeof(struct call_stat) == 48, "call_stat");
 _Static_assert(sizeof(struct call_histogram) == 1936, "call_histogram");
@@ -260,8 +268,8 @@ _Static_assert(sizeof(struct context_key) == 16, "context_key");
 _Static_assert(sizeof(struct device_key) == 8, "device_key");
 _Static_assert(sizeof(struct hotstage_request) == 256, "hotstage_request");
 _Static_assert(sizeof(struct stage_slot) == 24, "stage_slot");
-_Static_assert(sizeof(struct request_state) == 840, "request_state");
-_Static_assert(sizeof(struct request_event) == 872, "request_event");
+_Static_assert(sizeof(struct request_state) == 848, "request_state");
+_Static_assert(sizeof(struct request_event) == 880, "request_event");
 _Static_assert(sizeof(struct call_event) == 64, "call_event");
 _Static_assert(sizeof(struct kernel_line_event) == 256, "kernel_line_event");
 

@@ -61,13 +61,15 @@ def test_a_histogram_comes_back_empty_for_the_next_process(
 
 
 def test_requests_beyond_the_map_are_counted(
-    start_small: Callable[[MapSizes], Probes], workload: Workload
+    start_small: Callable[[MapSizes], Probes], start_workload: Callable[[], Workload]
 ) -> None:
     probes = start_small(MapSizes(pipeline_state=1))
-    workload.do("begin", "one", 1)
-    workload.do("begin", "two", 2)
+    first, second = start_workload(), start_workload()
+    first.do("begin", "one", 1)
+    second.do("begin", "two", 2)
     assert probes.losses() == {"lost_requests": 1}
-    assert probes.requests(workload.pid)["id"].tolist() == [b"one"]
+    assert probes.requests(first.pid)["id"].tolist() == [b"one"]
+    assert probes.maps.request_counts() == {first.pid: 1, second.pid: 0}
 
 
 def test_records_beyond_the_ring_are_counted_and_the_rest_is_whole(

@@ -41,7 +41,10 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
     call_keys: Annotated[PositiveInt, Meta(description="entries of the call counter map")] = 16_384
     histogram_slots: Annotated[PositiveInt, Meta(description="latency histograms, 1,936 bytes each")] = 4_096
     threads: Annotated[PositiveInt, Meta(description="threads followed")] = 16_384
-    requests: Annotated[PositiveInt, Meta(description="requests in flight held in `pipeline_state`")] = 8_192
+    requests: Annotated[
+        PositiveInt,
+        Meta(description="requests in flight held in `pipeline_state`; one process may hold a quarter"),
+    ] = 8_192
     events_ring_bytes: Annotated[
         PositiveInt, Meta(description="ring of finished requests, slow calls and errors; a power of two")
     ] = 4 << 20

@@ -26,6 +26,11 @@ class Departures:
         with self._lock:
             self._processes[pid] = at_ns
 
+    def process_missing(self, pid: int, at_ns: int) -> None:
+        """Found gone, though nobody told of its exit (it was never followed): the first finding counts."""
+        with self._lock:
+            self._processes.setdefault(pid, at_ns)
+
     def process_seen(self, pid: int) -> None:
         """The pid is in use again: entries under it belong to the living."""
         with self._lock:

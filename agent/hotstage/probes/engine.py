@@ -243,8 +243,11 @@ class ProbeEngine:
     # ---- on the slow tick
 
     def _forget_the_gone(self) -> None:
-        pids, threads = self._departures.due(self._clock.monotonic_ns())
-        maps = self._open_maps
+        now_ns, maps = self._clock.monotonic_ns(), self._open_maps
+        for pid in maps.request_counts():
+            if not self._is_in_use(pid):  # it may have come and gone before discovery looked
+                self._departures.process_missing(pid, now_ns)
+        pids, threads = self._departures.due(now_ns)
         if pids:
             self._totals.keep(maps.forget_processes(pids))
         tids = [tid for _, tid in threads if not self._is_in_use(tid)]

@@ -23,6 +23,13 @@ def test_a_pid_seen_again_is_not_due() -> None:
     assert departures.due(10_000) == ([], [])
 
 
+def test_a_process_found_missing_again_and_again_is_due_from_the_first_time() -> None:
+    departures = Departures(LINGER_NS)
+    for at_ns in (1_000, 3_000, 5_000):
+        departures.process_missing(42, at_ns)
+    assert departures.due(6_000) == ([42], [])
+
+
 def test_threads_are_due_with_their_process() -> None:
     departures = Departures(LINGER_NS)
     departures.thread_gone(42, 43, 100)

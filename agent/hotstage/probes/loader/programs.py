@@ -52,6 +52,7 @@ MAPS = (
     "contexts",
     "device_uuids",
     "pipeline_state",
+    "request_counts",
     "events",
     "urgent",
     "losses",

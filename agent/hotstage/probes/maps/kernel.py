@@ -29,7 +29,10 @@ _EVENT_DTYPES: dict[int, np.dtype[np.void]] = {
 }
 _TID_DTYPE = np.dtype([("tid", "<u4")])
 _ORDINAL_DTYPE = np.dtype([("ordinal", "<u4")])
-
+_HOLDER_DTYPE = np.dtype([("tgid", "<u4")])
+_HELD_DTYPE = np.dtype([("requests", "<u8")])
+_PROCESS_SHARE = 4
+"""One process may hold a quarter of `pipeline_state`, so that no single one can crowd out the others."""
 
 _LOSS_COUNTS = struct.Struct(f"<{len(layout.Loss)}Q")
 _LOSS_NAMES = tuple(loss.name.lower() for loss in layout.Loss)
@@ -57,6 +60,7 @@ class KernelMaps:
         self._calls = HashReader(fds["call_stats"], layout.CALL_KEY_DTYPE, layout.CALL_STAT_DTYPE)
         self._contexts = HashReader(fds["contexts"], layout.CONTEXT_KEY_DTYPE, _ORDINAL_DTYPE)
         self._uuids = HashReader(fds["device_uuids"], layout.DEVICE_KEY_DTYPE, layout.DEVICE_UUID_DTYPE)
+        self._holders = HashReader(fds["request_counts"], _HOLDER_DTYPE, _HELD_DTYPE)
         self._histograms = HistogramSlots(fds["call_histograms"], fds["free_histograms"])
         self._events = RingReader(fds["events"])
         self._losses = mmap.mmap(fds["losses"], mmap.PAGESIZE, prot=mmap.PROT_READ)
@@ -70,10 +74,14 @@ class KernelMaps:
         self._histograms.fill_queue()
 
     def set_limits(self, *, slow_call_ns: int, event_gap_ns: int) -> None:
-        """From when a call is told as slow (0: never), and how seldom one thread may tell."""
-        bpf.update(
-            self._fds["settings"], struct.pack("<I", 0), struct.pack("<QQ", slow_call_ns, event_gap_ns)
-        )
+        """From when a call is told as slow (0: never), and how seldom one thread may tell.
+
+        A process's share of `pipeline_state` follows from the size that the map was loaded with.
+        """
+        row = np.zeros(1, layout.SETTINGS_DTYPE)
+        row["slow_call_ns"], row["event_gap_ns"] = slow_call_ns, event_gap_ns
+        row["requests_per_process"] = max(1, self._requests.capacity // _PROCESS_SHARE)
+        bpf.update(self._fds["settings"], struct.pack("<I", 0), row.tobytes())
 
     def read_fast(self, at_ns: int, xids: tuple[XidEvent, ...] = ()) -> FastSample:
         """State in flight and what ended since the last read; `at_ns` is the time just before."""
@@ -123,6 +131,11 @@ class KernelMaps:
         """Cumulative, by lower-case name; every name is there."""
         return dict(zip(_LOSS_NAMES, _LOSS_COUNTS.unpack_from(self._losses), strict=True))
 
+    def request_counts(self) -> dict[int, int]:
+        """pid → requests that it began and that are in `pipeline_state`; 0 for one whose all have ended."""
+        pids, held = self._holders.read()
+        return dict(zip(pids["tgid"].tolist(), held["requests"].tolist(), strict=True))
+
     def device_uuids(self) -> dict[tuple[int, int], bytes]:
         """(pid, ordinal) → the 16 bytes that cuDeviceGetUuid_v2 gave."""
         keys, values = self._uuids.read()
@@ -147,7 +160,8 @@ class KernelMaps:
         self._threads.delete(threads["tid"].astype(_TID_DTYPE))
         requests = requests[np.isin(requests["tgid"], gone)]
         self._requests.delete(requests[["cgroup_id", "request_hash"]].astype(layout.REQUEST_KEY_DTYPE))
-        for reader in (self._contexts, self._uuids):
+        # After their requests: none of theirs is left that its end would take off a count
+        for reader in (self._contexts, self._uuids, self._holders):
             map_keys = reader.read()[0].copy()
             reader.delete(map_keys[np.isin(map_keys["tgid"], gone)])
         return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests)

@@ -38,6 +38,8 @@ class Loss(IntEnum):
     UNMATCHED_RETURNS = 10
     UNREADABLE_ARGUMENTS = 11
     LOST_CONTEXTS = 12
+    LOST_REQUESTS_QUOTA = 13
+    LOST_QUOTAS = 14
 
 
 LOSS_ROWS = 16
@@ -63,7 +65,9 @@ CALL_SPEC_DTYPE = np.dtype(
         ("pad", "u1", (2,)),
     ]
 )
-SETTINGS_DTYPE = np.dtype([("slow_call_ns", "<u8"), ("event_gap_ns", "<u8")])
+SETTINGS_DTYPE = np.dtype(
+    [("slow_call_ns", "<u8"), ("event_gap_ns", "<u8"), ("requests_per_process", "<u4"), ("pad", "<u4")]
+)
 CALL_KEY_DTYPE = np.dtype(
     [
         ("tgid", "<u4"),
@@ -148,6 +152,7 @@ _REQUEST_STATE_FIELDS = [
     ("bytes", "<u8"),
     ("errors", "<u4"),
     ("output_tokens", "<u4"),
+    ("quota_tgid", "<u8"),
     ("modality_words", "<u8", (MODALITIES,)),
     ("stages", STAGE_SLOT_DTYPE, (STAGE_SLOTS,)),
     ("id", "S64"),
