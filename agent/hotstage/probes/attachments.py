@@ -126,7 +126,9 @@ class Attachments:
         self._use(process, file, held, mapped_ns)
         return True
 
-    def library_refused(self, process: ProcessView, mapping: Mapping, reason: str) -> None:
+    def library_refused(
+        self, process: ProcessView, mapping: Mapping, reason: str, *, is_gone: bool = False
+    ) -> None:
         """As `Follower.library_refused`."""
         shown = LibraryCoverage(
             kind=library_kind(mapping.path) or "unknown",
@@ -145,7 +147,9 @@ class Attachments:
             before = entry.uses.get(file)
             entry.uses[file] = _Use(None, file, None, False, shown)
         if before is None or before.refused != shown:
-            log.warning("library not attached", extra={"pid": process.identity.pid, "reason": reason})
+            level = logging.DEBUG if is_gone else logging.WARNING
+            extra = {"pid": process.identity.pid, "reason": reason}
+            log.log(level, "library not attached: %s", shown.path, extra=extra)
 
     def libraries_kept(self, process: ProcessView, files: frozenset[FileKey]) -> None:
         """As `Follower.libraries_kept`."""

@@ -225,6 +225,17 @@ def test_a_refused_library_is_listed_until_it_works(desk: Desk) -> None:
     assert [library.state for library in desk.libraries(40)] == [LibraryState.ATTACHED]
 
 
+@pytest.mark.parametrize(("is_gone", "level"), [(False, "WARNING"), (True, "DEBUG")])
+def test_a_refusal_names_the_path_and_is_no_warning_when_it_has_simply_vanished(
+    desk: Desk, caplog: pytest.LogCaptureFixture, is_gone: bool, level: str
+) -> None:
+    caplog.set_level("DEBUG", "hotstage.probes.attachments")
+    mapping = Mapping(0, 1, 0, (0, 1), 7, "/lib/libcuda.so.1", False)
+    desk.books.library_refused(view(40), mapping, "cannot be opened", is_gone=is_gone)
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [(level, "library not attached: /lib/libcuda.so.1")]
+
+
 def test_an_idle_library_stays_attached_a_deleted_one_is_let_go(desk: Desk) -> None:
     desk.find(40, candidate(inode=7))
     desk.find(40, candidate(inode=8, unlinked=True))

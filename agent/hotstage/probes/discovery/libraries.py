@@ -7,6 +7,7 @@ between. Its name proves nothing: only a regular file with the mapped inode is t
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -30,6 +31,11 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("marks", re.compile(r"/libhotstage_marks[^/]*\.so[^/]*$|/hotstage_marks/_native[^/]*\.so$")),
 )
 """Kind and how its resolved file name looks in `maps`; the first that fits."""
+_GONE = frozenset({errno.ENOENT, errno.ESRCH})
+
+
+class LibraryGoneError(AttachError):
+    """The process or the file has vanished since its mapping was read: nothing that anybody could mend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,8 @@ def is_library(path: str) -> bool:
 def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
     """Open and parse what `pid` has mapped; the caller owns the descriptor.
 
-    Raises AttachError with the reason: gone, replaced, no regular file, too large, not an ELF library.
+    Raises LibraryGoneError, or AttachError with the reason: replaced, no regular file, too large, not an ELF
+    library.
     """
     kind = library_kind(mapping.path)
     shown = printable(mapping.path)
@@ -92,6 +99,7 @@ def _open_mapped(process: Path, mapping: Mapping, shown: str) -> int:
     inode.
     """
     reasons: list[str] = []
+    is_gone = True
     ways: tuple[tuple[str, Callable[[], int]], ...] = (
         ("path", lambda: _open_path(process / "root" / mapping.path.lstrip("/"), os.O_NOFOLLOW)),
         ("map_files", lambda: _open_path(process / "map_files" / mapping.map_files_name, 0)),
@@ -101,14 +109,17 @@ def _open_mapped(process: Path, mapping: Mapping, shown: str) -> int:
             fd = opening()
         except OSError as error:
             reasons.append(f"{name}: {error.strerror}")
+            is_gone &= error.errno in _GONE
             continue
         try:
             return _reopen_checked(fd, mapping.inode)
         except (ElfError, OSError) as error:
             reasons.append(f"{name}: {error.strerror if isinstance(error, OSError) else error}")
+            is_gone = False
         finally:
             os.close(fd)
-    raise AttachError(
+    failure = LibraryGoneError if is_gone else AttachError
+    raise failure(
         f"cannot be opened ({'; '.join(reasons)})",
         path=shown,
         remedy="CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; CAP_CHECKPOINT_RESTORE for deleted libraries",

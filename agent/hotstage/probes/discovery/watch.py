@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hotstage.clock import Clock
-from hotstage.probes.discovery.libraries import is_library
+from hotstage.probes.discovery.libraries import LibraryGoneError, is_library
 from hotstage.probes.discovery.lookups import Lookups, Outcome
 from hotstage.probes.discovery.processes import (
     Mapping,
@@ -63,7 +63,11 @@ class Follower(Protocol):
         """
         ...
 
-    def library_refused(self, process: ProcessView, mapping: Mapping, reason: str) -> None: ...
+    def library_refused(
+        self, process: ProcessView, mapping: Mapping, reason: str, *, is_gone: bool = False
+    ) -> None:
+        """It could not be opened; `is_gone`: because the process or the file has simply vanished."""
+        ...
 
     def libraries_kept(self, process: ProcessView, files: frozenset[FileKey]) -> None:
         """The libraries that the process has now: what it had besides is unmapped."""
@@ -310,7 +314,8 @@ class Watch:
         known = self._known.get(first.view.identity.pid)
         if known is not None:
             known.files.discard(file)  # the next rescan tries again
-        self._follower.library_refused(first.view, first.mapping, str(outcome.error))
+        is_gone = isinstance(outcome.error, LibraryGoneError)
+        self._follower.library_refused(first.view, first.mapping, str(outcome.error), is_gone=is_gone)
         if others:  # what one process cannot show (another root, gone already) the next one may
             self._opening[file] = others
             self._open(file, others[0])

@@ -11,7 +11,13 @@ import pytest
 
 from hotstage.errors import AttachError
 from hotstage.probes.catalogue import LIBRARIES
-from hotstage.probes.discovery.libraries import KINDS, close_library, library_kind, open_library
+from hotstage.probes.discovery.libraries import (
+    KINDS,
+    LibraryGoneError,
+    close_library,
+    library_kind,
+    open_library,
+)
 from hotstage.probes.discovery.processes import Mapping
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -92,8 +98,18 @@ def test_a_replaced_file_that_is_nowhere_is_refused_with_both_reasons(process: F
     mapping = process.mapping()
     process.file.rename(process.file.with_name("kept"))
     process.file.write_bytes(b"somebody else's")
-    with pytest.raises(AttachError, match=r"another file stands there now; map_files: No such file"):
+    with pytest.raises(AttachError, match=r"another file stands there now; map_files: No such file") as error:
         open_library(process.proc, 42, mapping)
+    assert not isinstance(error.value, LibraryGoneError)
+
+
+def test_a_file_or_a_process_that_has_vanished_is_told_apart(process: FakeProcess) -> None:
+    mapping = process.mapping()
+    process.file.unlink()
+    with pytest.raises(LibraryGoneError, match="path: No such file or directory; map_files: No such file"):
+        open_library(process.proc, 42, mapping)
+    with pytest.raises(LibraryGoneError):
+        open_library(process.proc, 43, mapping)
 
 
 def test_a_symbolic_link_in_place_of_the_library_is_not_followed(process: FakeProcess) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hotstage.errors import AttachError
+from hotstage.probes.discovery.libraries import LibraryGoneError
 from hotstage.probes.discovery.processes import Mapping, ProcessId, ProcessTable, ProcessView
 from hotstage.probes.discovery.sideband import Event, Executed, Exited, Forked, Lost, Mapped
 from hotstage.probes.discovery.targets import Candidate
@@ -47,6 +48,7 @@ class Notebook:
     def __init__(self) -> None:
         self.held: set[FileKey] = set()
         self.doubts = 0
+        self.gone = 0
         self.told: list[tuple[Any, ...]] = []
 
     def library_found(
@@ -64,8 +66,11 @@ class Notebook:
             self.told.append(("shared", process.identity.pid, mapped_ns))
         return file in self.held
 
-    def library_refused(self, process: ProcessView, mapping: Mapping, reason: str) -> None:
+    def library_refused(
+        self, process: ProcessView, mapping: Mapping, reason: str, *, is_gone: bool = False
+    ) -> None:
         self.told.append(("refused", process.identity.pid, reason))
+        self.gone += is_gone
 
     def libraries_kept(self, process: ProcessView, files: frozenset[FileKey]) -> None:
         self.told.append(("kept", process.identity.pid, len(files)))
@@ -92,6 +97,7 @@ class Stage:
         self.news = FakeNews()
         self.book = Notebook()
         self.refusal: str | None = None
+        self.refusal_kind = AttachError
         self.opened: list[int] = []
         self.watch = Watch(
             ProcessTable(root), self.book, clock, inspect=self.inspect, deadline_seconds=5.0, news=self.news
@@ -100,7 +106,7 @@ class Stage:
     def inspect(self, root: Path, pid: int, mapping: Mapping) -> Candidate:
         self.opened.append(pid)
         if self.refusal:
-            raise AttachError(self.refusal, path=mapping.path)
+            raise self.refusal_kind(self.refusal, path=mapping.path)
         return Candidate(None, (mapping.device, mapping.inode), (), (), is_patched=False)  # type: ignore[arg-type]
 
     def add(self, pid: int, maps: str = CUDA, *, start: int = 777) -> None:
@@ -236,10 +242,19 @@ def test_a_refused_library_is_told_and_tried_again_by_the_next_rescan(stage: Sta
     stage.add(40)
     stage.settle()
     assert stage.book.only("refused") == [("refused", 40, "an odd file")]
+    assert not stage.book.gone
     stage.refusal = None
     stage.clock.advance(31)
     stage.settle()
     assert [entry[1] for entry in stage.book.only("found")] == [40]
+
+
+def test_a_library_that_has_vanished_is_told_as_gone(stage: Stage) -> None:
+    stage.refusal, stage.refusal_kind = "no such file", LibraryGoneError
+    stage.add(40)
+    stage.settle()
+    assert stage.book.only("refused") == [("refused", 40, "no such file")]
+    assert stage.book.gone == 1
 
 
 def test_what_one_process_cannot_show_the_next_one_may(stage: Stage) -> None:
