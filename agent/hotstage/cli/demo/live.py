@@ -66,7 +66,9 @@ class LiveView:
             empty="no fault began within the run",
         )
         for name in document["hard_negatives"]:
-            found = len(document["windows"])
+            found = len(document["windows"]) - len(
+                {fault["window_id"] for fault in document["faults"]} - {None}
+            )
             verdict = "no window opened, as it should be" if not found else f"{found} windows opened: WRONG"
             click.echo(f"hard negative {name}: {verdict}")
         if document["foreign_processes"]:
