@@ -16,7 +16,7 @@ run: setup ## the demo: a simulated GPU host, a fault within the first minute, t
 	@$(BIN)/hotstage demo --fault encoder-stall@20-40
 
 test: setup lint ## lint, types, unit, BPF, integration and browser tests
-	$(PYTEST) tests
+	$(PYTEST) --durations=20 tests
 
 check: setup lint ## what needs no root: lint, types, unit tests
 	$(PYTEST) tests/unit tests/contracts -q

@@ -33,22 +33,23 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
+    """For one module only: while it lives, its event loop runs in this thread and `asyncio.run` is refused."""
     if not Path(CHROMIUM).exists():
         pytest.fail("chromium is not installed: `make setup` installs it")
     with sync_playwright() as started:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playwright: Playwright) -> Iterator[Browser]:
     started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
     yield started
     started.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser_without_webgl(playwright: Playwright) -> Iterator[Browser]:
     started = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, "--disable-3d-apis"])
     yield started

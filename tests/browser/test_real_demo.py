@@ -31,7 +31,7 @@ STOP_SECONDS = 40.0
 @pytest.fixture
 def demo_address() -> Iterator[str]:
     """A demo with a stalled encoder, ended by Ctrl-C; it must leave nothing behind."""
-    command = [sys.executable, "-m", "hotstage", "demo", "--seed", "4720", "--fault", "encoder-stall@24-90"]
+    command = [sys.executable, "-m", "hotstage", "demo", "--seed", "4720", "--fault", "encoder-stall@14-90"]
     with tempfile.TemporaryDirectory(prefix="hs-") as own:
         process = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": own}
