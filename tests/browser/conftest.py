@@ -35,7 +35,7 @@ FLAGS = [
 
 @pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
-    """For one module only: while it lives, its event loop runs in this thread and `asyncio.run` is refused."""
+    """For one module only: while it lives, its event loop runs here and `asyncio.run` is refused."""
     if not Path(CHROMIUM).exists():
         pytest.fail("chromium is not installed: `make setup` installs it")
     with sync_playwright() as started:
