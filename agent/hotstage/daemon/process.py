@@ -22,15 +22,17 @@ from hotstage.api.routes import Api, Router
 from hotstage.api.server import ApiServer
 from hotstage.api.view import Sources, View, ViewCell
 from hotstage.breaker.page import BreakerPage
-from hotstage.breaker.record import OverrideAction, Transition
+from hotstage.breaker.record import Transition
 from hotstage.clock import Clock, boot_id
 from hotstage.config.settings import Config
 from hotstage.daemon.line import Line, Step
+from hotstage.daemon.orders import carry_out
 from hotstage.daemon.publisher import Publisher
 from hotstage.daemon.selfcheck import SelfMeter
 from hotstage.daemon.sources import LiveSources
 from hotstage.detect.rules.rule_file import load_rules
 from hotstage.devices.parent import Devices
+from hotstage.devices.samples import DevicesState, no_devices
 from hotstage.errors import HotstageError, StoreError
 from hotstage.frame.frame import Frame
 from hotstage.host.sampler import HostSampler
@@ -64,6 +66,7 @@ class Daemon:
         self.meter = SelfMeter(clock)
         self.gpu_of_pid: dict[int, str] = {}
         self.endpoint_modality: dict[str, str] = {}
+        self.gpus = no_devices(0, DevicesState.starting, "not asked yet")
 
     def run(self) -> None:
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -145,9 +148,9 @@ class Daemon:
     def tick(self) -> None:
         """The whole program: read, judge, decide, publish."""
         began_ns = self._clock.monotonic_ns()
-        ordered = self._carry_out_orders()
+        ordered = carry_out(self.overrides, self.line.breakers, began_ns)
         sample = self.engine.read_fast()
-        self.gpus = self.devices.poll()
+        self._poll_devices()
         if self.gpus.xids:
             sample = replace(sample, xids=sample.xids + self.gpus.xids)
         step = self.line.fast(sample)
@@ -159,6 +162,12 @@ class Daemon:
         self.meter.took(began_ns, is_slow=False)
         second = self.slow_tick() if self.meter.fast_ticks % SLOW_EVERY == 0 else None
         self._show(step, transitions, second)
+
+    def _poll_devices(self) -> None:
+        """The GPUs as last heard; a change of what NVML can say is told once."""
+        before, self.gpus = self.gpus, self.devices.poll()
+        if before.state is not self.gpus.state:
+            log.info("GPU values: %s", self.gpus.state.value, extra={"reason": self.gpus.reason})
 
     def slow_tick(self) -> tuple[Frame, CallSample]:
         """Once a second: counters, devices and host, fused into a frame."""
@@ -234,33 +243,6 @@ class Daemon:
             if behind_ns > 0:
                 self.meter.late_ticks += 1 + behind_ns // FAST_NS
                 next_ns += (behind_ns // FAST_NS + 1) * FAST_NS
-
-    def _carry_out_orders(self) -> list[Transition]:
-        """People's overrides, before the tick judges."""
-        made: list[Transition] = []
-        now_ns = self._clock.monotonic_ns()
-        breakers = self.line.breakers
-        for pending in self.overrides.take():
-            order = pending.order
-            try:
-                if order.action == "reset":
-                    move = breakers.reset(pending.name, actor=pending.actor, now_ns=now_ns)
-                else:
-                    move = breakers.override(
-                        pending.name,
-                        OverrideAction(order.action),
-                        ttl_ns=round((order.ttl_seconds or 0) * 1e9),
-                        actor=pending.actor,
-                        reason=order.reason,
-                        now_ns=now_ns,
-                    )
-            except KeyError:
-                pending.refuse(f"no breaker is named {pending.name!r}", "list them with /v1/breakers")
-                continue
-            if move is not None:
-                made.append(move)
-            pending.done(next(record for record in breakers.records if record.name == pending.name))
-        return made
 
     def _apply_reload(self) -> None:
         """Rules are taken over; what needs a restart is named. A wrong file changes nothing."""

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""People's overrides, carried from the API's desk to the breakers at the beginning of a tick."""
+
+from __future__ import annotations
+
+from hotstage.api.overrides import OverrideDesk, PendingOrder
+from hotstage.breaker.record import OverrideAction, Transition
+from hotstage.breaker.registry import BreakerSet
+
+
+def carry_out(desk: OverrideDesk, breakers: BreakerSet, now_ns: int) -> list[Transition]:
+    """Answer every waiting order; the transitions they made. `now_ns` is CLOCK_MONOTONIC."""
+    made: list[Transition] = []
+    for pending in desk.take():
+        try:
+            move = _order(pending, breakers, now_ns)
+        except KeyError:
+            pending.refuse(f"no breaker is named {pending.name!r}", "list them with `hotstage breakers`")
+            continue
+        if move is not None:
+            made.append(move)
+        pending.done(next(record for record in breakers.records if record.name == pending.name))
+    return made
+
+
+def _order(pending: PendingOrder, breakers: BreakerSet, now_ns: int) -> Transition | None:
+    """KeyError for a name that no breaker has."""
+    order = pending.order
+    if order.action == "reset":
+        return breakers.reset(pending.name, actor=pending.actor, now_ns=now_ns)
+    return breakers.override(
+        pending.name,
+        OverrideAction(order.action),
+        ttl_ns=round((order.ttl_seconds or 0) * 1e9),
+        actor=pending.actor,
+        reason=order.reason,
+        now_ns=now_ns,
+    )
