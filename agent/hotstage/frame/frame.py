@@ -52,9 +52,5 @@ class Frame:
     def of_kind(self, kind: EntityKind) -> Iterator[Entity]:
         return (entity for entity in self.entities if entity.kind is kind)
 
-    def rows_of_kind(self, kind: EntityKind) -> NDArray[np.intp]:
-        """Row numbers of the entities of one kind, in frame order."""
-        return np.array([row for row, entity in enumerate(self.entities) if entity.kind is kind], np.intp)
-
     def __contains__(self, entity: Entity) -> bool:
         return entity in self._rows

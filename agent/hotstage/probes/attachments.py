@@ -209,10 +209,6 @@ class Attachments:
         with self._lock:
             return sorted(process.pid for process, entry in self._processes.items() if entry.uses)
 
-    def name_of(self, pid: int) -> str:
-        with self._lock:
-            return next((e.name for p, e in self._processes.items() if p.pid == pid), "")
-
     def missed(self) -> tuple[MissedSymbol, ...]:
         """Catalogued symbols that attached libraries lack or the kernel refused."""
         with self._lock:

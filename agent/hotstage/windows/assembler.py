@@ -79,12 +79,6 @@ class Assembler:
             is_stale=is_stale,
         )
 
-    def close_all(self, now_ns: int) -> tuple[AnomalyWindow, ...]:
-        """The agent stops watching: what is open ends here, unobserved from now on."""
-        closed = tuple(replace(self._tell(story, now_ns), closed_ns=now_ns) for story in self._stories)
-        self._stories = []
-        return closed
-
     def _story_of(self, finding: Finding) -> _Story | None:
         for story in self._stories:
             if any(same_subject(member, finding) for member in story.members):

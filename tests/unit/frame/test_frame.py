@@ -22,7 +22,6 @@ def test_a_value_is_found_by_entity_and_column(frame):
     assert frame.get(I0, "inflight") == 3.0
     assert frame.value(I0, "inflight") == 3.0
     assert I0 in frame and list(frame.of_kind(EntityKind.instance)) == [I0]
-    assert frame.rows_of_kind(EntityKind.instance).tolist() == [1]
 
 
 def test_unknown_is_nan_in_numbers_and_none_in_objects(frame):

@@ -175,10 +175,3 @@ def test_there_are_never_too_many_open():
     rules = [finding("rule", Entity(EntityKind.endpoint, endpoint=f"/{n}")) for n in range(11)]
     assert len(desk.at(0, *rules).open) == 3
     assert desk.assembler.refused == 8
-
-
-def test_the_end_of_watching_closes_what_is_open(desk):
-    desk.at(0, latency())
-    (closed,) = desk.assembler.close_all(SECOND)
-    assert closed.closed_ns == SECOND
-    assert desk.at(2).open == ()
