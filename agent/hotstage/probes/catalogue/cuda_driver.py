@@ -111,7 +111,6 @@ def _context(call_id: int, name: str, effect: Effect, *, device: int = 0) -> Cal
 
 CUDA_DRIVER = LibrarySpec(
     kind="libcuda",
-    file_name_pattern=r"libcuda\.so(\.\d+)*",
     layer=0,
     has_placement_rule=True,
     calls=(

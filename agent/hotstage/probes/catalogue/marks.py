@@ -21,7 +21,6 @@ _POINTS = (
 
 MARKS = LibrarySpec(
     kind="marks",
-    file_name_pattern=r"libhotstage_marks\.so(\.\d+)*|_native\.[\w.-]*so",
     layer=0,
     calls=tuple(
         CallSpec(call_id=call_id, name=symbol, kind=kind, family=Family.MARK, is_essential=True)

@@ -108,11 +108,9 @@ class CallSpec:
 
 @dataclass(frozen=True, slots=True)
 class LibrarySpec:
-    """One library: how its file is called, and its calls."""
+    """One library and its calls; how its file is called is in `discovery/libraries.py`."""
 
     kind: str
-    file_name_pattern: str
-    """Full match against the last part of the mapped path."""
     layer: int
     """0 driver, 1 runtime: layers are never added up."""
     calls: tuple[CallSpec, ...]

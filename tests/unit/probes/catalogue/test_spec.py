@@ -48,11 +48,11 @@ def test_a_symbol_or_an_id_listed_twice_is_refused() -> None:
         call(call_id=6, name="cuOther", variants=("cuThing",)),
     ):
         with pytest.raises(ValueError, match="listed twice"):
-            LibrarySpec("libx", r"libx\.so", 0, (call(), second))
+            LibrarySpec("libx", 0, (call(), second))
 
 
 def test_variants_count_as_the_call_that_lists_them() -> None:
-    library = LibrarySpec("libx", r"libx\.so", 0, (call(variants=("cuThing_ptsz",)),))
+    library = LibrarySpec("libx", 0, (call(variants=("cuThing_ptsz",)),))
     assert {symbol: spec.call_id for symbol, spec in library.by_symbol().items()} == {
         "cuThing": 5,
         "cuThing_ptsz": 5,
@@ -75,7 +75,7 @@ def test_the_table_has_a_row_for_each_id_and_zeros_elsewhere() -> None:
         effect=Effect.CONTEXT_NEW,
         device_argument=2,
     )
-    table = call_spec_table((LibrarySpec("libx", r"libx\.so", 0, (spec,)),))
+    table = call_spec_table((LibrarySpec("libx", 0, (spec,)),))
     assert table[5].tolist()[:6] == (3, 4, 2, 9, 1, 2)
     assert not table[4]["bytes_argument"]
     assert len(table) == 512
