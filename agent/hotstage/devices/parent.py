@@ -67,6 +67,11 @@ class Devices:
             self._judge(now_ns)
         return self._sample(now_ns)
 
+    def owns(self, pid: int) -> bool:
+        """Whether `pid` is a devices process, given up or not; any thread may ask."""
+        children = (self._child, *self._abandoned)
+        return any(child is not None and child.pid == pid for child in children)
+
     def close(self) -> None:
         """End the process, and reap what was abandoned; one that is stuck in the driver is left behind."""
         child, self._child = self._child, None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,16 @@ class ProbeEngine:
     an error.
     """
 
-    def __init__(self, config: ProbesConfig, clock: Clock, *, loader: Loader | None = None) -> None:
+    def __init__(
+        self,
+        config: ProbesConfig,
+        clock: Clock,
+        *,
+        loader: Loader | None = None,
+        is_own: Callable[[int], bool] = lambda pid: False,
+    ) -> None:
+        """`is_own` names the watcher's own processes: NVML maps libcuda, and is no server."""
+        self._is_own = is_own
         self._config = config
         self._clock = clock
         self._given_loader = loader
@@ -236,6 +245,7 @@ class ProbeEngine:
                 essential_only=self.rung == Rung.PERF,
             ),
             deadline_seconds=config.discovery_deadline_seconds,
+            is_own=self._is_own,
         )
         if not self._watch.start(SETTLE_SECONDS):
             log.warning("some processes do not answer; their libraries are attached when they do")

@@ -117,3 +117,10 @@ def test_a_poll_never_waits_for_a_flood(parent):
         watching.devices.poll()
         spent.append(time.perf_counter() - began)
     assert min(spent) < 0.5
+
+
+def test_its_process_is_known_as_its_own(parent, clock):
+    watching = parent(child("time.sleep(60)"))
+    assert not watching.devices.owns(os.getpid())
+    watching.devices.poll()
+    assert watching.devices.owns(watching.devices._child.pid)

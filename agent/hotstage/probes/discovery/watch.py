@@ -125,9 +125,11 @@ class Watch:
         *,
         inspect: Callable[[Path, int, Mapping], Candidate],
         deadline_seconds: float,
+        is_own: Callable[[int], bool] = lambda pid: False,
         news: News | None = None,
     ) -> None:
         self._table = table
+        self._is_own = is_own
         self._inspect = inspect
         self._follower = follower
         self._clock = clock
@@ -270,7 +272,7 @@ class Watch:
             return
         self.truncated_maps += view.is_truncated
         mappings = {(m.device, m.inode): m for m in distinct_files(view.mappings)}
-        if known is None and not mappings:
+        if known is None and (not mappings or self._is_own(pid)):
             return
         known = known or self._known.setdefault(pid, _Known(view.identity))
         mapped_ns = self._mapped_ns.pop(pid, 0)

@@ -99,8 +99,15 @@ class Stage:
         self.refusal: str | None = None
         self.refusal_kind = AttachError
         self.opened: list[int] = []
+        self.own: set[int] = set()
         self.watch = Watch(
-            ProcessTable(root), self.book, clock, inspect=self.inspect, deadline_seconds=5.0, news=self.news
+            ProcessTable(root),
+            self.book,
+            clock,
+            inspect=self.inspect,
+            deadline_seconds=5.0,
+            is_own=self.own.__contains__,
+            news=self.news,
         )
 
     def inspect(self, root: Path, pid: int, mapping: Mapping) -> Candidate:
@@ -162,6 +169,15 @@ def test_a_mapping_record_leads_to_the_library_with_its_time(stage: Stage) -> No
     stage.add(40)
     stage.happen(mapped(40, at_ns=1234))
     assert stage.book.only("found") == [("found", 40, 1234)]
+
+
+def test_the_watchers_own_process_is_no_server_and_neither_are_its_forks(stage: Stage) -> None:
+    stage.own.add(40)
+    stage.add(40)
+    stage.add(41)
+    stage.happen(mapped(40), Forked(45, 40, 60))
+    assert stage.opened == [41]
+    assert 45 not in stage.watch._looking
 
 
 def test_mappings_of_other_files_cost_no_look(stage: Stage) -> None:
