@@ -114,6 +114,13 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=f"hotstage-to-{target.name}", daemon=True)
         self._is_failing = False
 
+    @property
+    def name(self) -> str:
+        return self._thread.name
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def start(self) -> None:
         self._thread.start()
 

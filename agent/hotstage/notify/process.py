@@ -11,17 +11,18 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hotstage.clock import Clock, SystemClock
 from hotstage.config.settings import NotifyConfig
-from hotstage.errors import ConfigError, PeerError, StoreError
+from hotstage.errors import ConfigError, HotstageError, PeerError, StoreError
 from hotstage.notify.db import HeldEvent, NotifyDatabase
 from hotstage.notify.delivery import Outcome, RetryPolicy, Worker, attempt
 from hotstage.notify.destinations import Target
 from hotstage.notify.post import Limits, Poster
 from hotstage.notify.pull import Agent, Puller
+from hotstage.service import ServiceManager
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ STOP_SECONDS = 2.0
 REPORT_SECONDS = 10.0
 _REPORT_PAUSE_SECONDS = 0.25
 _PRUNE_SECONDS = 3600.0
+_LOOK_SECONDS = 1.0
 
 
 class Notifier:
@@ -80,6 +82,17 @@ class Notifier:
         for worker in self._workers:
             worker.join(max(0.0, until - time.monotonic()))
 
+    def fallen(self) -> list[str]:
+        """Names of threads that should run and do not: an error that nobody foresaw has ended them."""
+        alive = [(thread.name, thread.is_alive()) for thread in self._threads]
+        alive += [(worker.name, worker.is_alive()) for worker in self._workers]
+        return [name for name, is_alive in alive if not is_alive]
+
+    def status(self) -> str:
+        """One line for people."""
+        names = ", ".join(target.name for target in self.targets)
+        return f"delivering to {names}" if names else "no destination is configured"
+
     def _wake_workers(self) -> None:
         for worker in self._workers:
             worker.wake()
@@ -100,17 +113,49 @@ class Notifier:
             self._stopping.wait(_REPORT_PAUSE_SECONDS)
 
 
-def run(config: NotifyConfig) -> None:
-    """Until SIGTERM or SIGINT. Raises ConfigError or StoreError before anything has begun."""
-    # Blocked here and in every thread, and taken by `sigwait`: a handler that sets an event can come just
-    # before the main thread begins to wait for it, and is then not run until something else wakes it.
-    ends = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+def run(config: NotifyConfig, service: ServiceManager, read: Callable[[], NotifyConfig]) -> bool:
+    """Until SIGTERM or SIGINT → False, or until SIGHUP finds a valid configuration → True: begin again.
+
+    `read` gives the configuration as it is now. Raises ConfigError or StoreError before anything has begun.
+    """
+    # Blocked here and in every thread, and taken by `sigtimedwait`: a handler that sets an event can come
+    # just before the main thread begins to wait for it, and is then not run until something else wakes it.
+    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     notifier = Notifier(config, os.environ, SystemClock())
     notifier.start()
-    signal.sigwait(ends)
+    service.ready(notifier.status())
+    has_fallen = False
+    while True:
+        taken = signal.sigtimedwait(signals, _LOOK_SECONDS)
+        if taken is None:
+            fallen = notifier.fallen()
+            if not fallen:
+                service.beat()
+            elif not has_fallen:
+                has_fallen = True
+                log.error("parts of the notifier have ended; it must be restarted", extra={"threads": fallen})
+                service.status(f"must be restarted: {', '.join(fallen)} ended")
+        elif taken.si_signo != signal.SIGHUP:
+            service.stopping()
+            break
+        elif _may_begin_again(service, read, notifier.status()):
+            break
     notifier.stop()
     log.info("notifier stopped")
+    return taken.si_signo == signal.SIGHUP
+
+
+def _may_begin_again(service: ServiceManager, read: Callable[[], NotifyConfig], status: str) -> bool:
+    """Whether the configuration as it is now can be begun with. A wrong one changes nothing and is told."""
+    service.reloading()
+    try:
+        targets_of(read(), os.environ)
+    except HotstageError as error:
+        log.error("not reloaded: %s", error.message, extra={"remedy": error.remedy})
+        service.ready(f"{status}; not reloaded: {error.message}")
+        return False
+    return True
 
 
 def send_test(config: NotifyConfig, name: str, event: HeldEvent, environment: Mapping[str, str]) -> Outcome:

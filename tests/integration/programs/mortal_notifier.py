@@ -19,6 +19,7 @@ from hotstage.notify import process
 from hotstage.notify.db import NotifyDatabase
 from hotstage.notify.post import Poster
 from hotstage.notify.pull import Agent
+from hotstage.service import NoManager
 
 POINTS = {
     "hold": (NotifyDatabase, "hold"),
@@ -56,4 +57,5 @@ options = parser.parse_args()
 if options.die:
     arm(options.die)
 print("ready", flush=True)
-process.run(msgspec.json.decode(options.config, type=NotifyConfig))
+settings = msgspec.json.decode(options.config, type=NotifyConfig)
+process.run(settings, NoManager(), lambda: settings)

@@ -51,6 +51,18 @@ def test_what_waits_from_an_earlier_run_is_delivered_though_no_agent_answers(con
     assert receiver.deliveries[0].verified
 
 
+def test_a_thread_that_does_not_run_is_named(config, receive):
+    notifier = Notifier(config(receive().port), {}, SystemClock())
+    before = notifier.fallen()
+    notifier.start()
+    try:
+        assert notifier.fallen() == []
+    finally:
+        notifier.stop()
+        notifier.database.close()
+    assert before == ["hotstage-pull", "hotstage-report", f"hotstage-to-{notifier.targets[0].name}"]
+
+
 def test_a_wrong_destination_is_said_before_anything_is_opened(config, tmp_path):
     with pytest.raises(ConfigError, match=r"notify\.destinations d1"):
         Notifier(
