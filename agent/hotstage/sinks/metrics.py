@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every exported metric once: name, type, labels, bound, help. Dashboards, alerts and docs read this table.
+"""Every exported metric once: name, type, labels, bound, help. Exporters, dashboards, alerts read this table.
 
 Prometheus base units; a name, once released, never changes. Never a client library here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-Kind = Literal["counter", "gauge", "histogram"]
+from hotstage.sinks.metric import Metric
+from hotstage.store.deliveries import DURATION_EDGES
 
 # Powers of two are edges of the scale-3 exponential histogram, so both can be compared without conversion.
 STAGE_EDGES = tuple(2.0**power for power in range(-10, 6))
@@ -17,20 +15,8 @@ STAGE_EDGES = tuple(2.0**power for power in range(-10, 6))
 REQUEST_EDGES = tuple(2.0**power for power in range(-7, 9))
 """Seconds, 7.8 ms to 256 s."""
 
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """`cap` bounds the children; further label values are counted under `other` and as dropped."""
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    help: str
-    cap: int = 32
-    edges: tuple[float, ...] = ()
-
-
 _STAGE = ("stage", "modality", "model_name", "gpu_uuid")
+_ROUTE = ("endpoint", "instance_id", "modality")
 _WINDOW = ("kind", "severity", "stage")
 
 STAGE_DURATION = Metric(
@@ -38,10 +24,12 @@ STAGE_DURATION = Metric(
     "histogram",
     _STAGE,
     "Duration of ended stages, host begin to end.",
-    cap=100,
+    cap=90,
     edges=STAGE_EDGES,
 )
-STAGE_INFLIGHT = Metric("hotstage_stage_inflight", "gauge", _STAGE, "Stages open now.", cap=110)
+STAGE_INFLIGHT = Metric(
+    "hotstage_stage_inflight", "gauge", _STAGE, "Stages open now.", cap=110, counts="stage"
+)
 STAGE_STATE = Metric(
     "hotstage_stage_state",
     "gauge",
@@ -55,6 +43,7 @@ ENDPOINT_REQUESTS = Metric(
     ("endpoint", "modality", "model_name", "outcome"),
     "Requests that ended, by outcome.",
     cap=150,
+    counts="request",
 )
 ENDPOINT_DURATION = Metric(
     "hotstage_endpoint_request_duration_seconds",
@@ -88,6 +77,50 @@ INSTANCE_DEVIATION = Metric(
     ("instance_id",),
     "log2 of load share over heat share; 0 is as hot as loaded.",
 )
+ROUTE_HEAT = Metric(
+    "hotstage_endpoint_instance_heat", "gauge", _ROUTE, "Heat of an endpoint on one instance.", cap=64
+)
+ROUTE_RATE = Metric(
+    "hotstage_endpoint_instance_request_rate",
+    "gauge",
+    _ROUTE,
+    "Requests that began per second, over the last 10 s.",
+    cap=64,
+)
+ROUTE_P95 = Metric(
+    "hotstage_endpoint_instance_latency_p95_seconds",
+    "gauge",
+    _ROUTE,
+    "Nearest-rank p95 of requests that ended in the last 60 s; absent below 20 of them.",
+    cap=64,
+)
+ROUTE_REQUESTS = Metric(
+    "hotstage_endpoint_instance_requests",
+    "gauge",
+    _ROUTE,
+    "Requests that ended since the agent began.",
+    cap=64,
+    counts="request",
+)
+INSTANCE_CPU = Metric(
+    "hotstage_instance_cpu_load_ratio",
+    "gauge",
+    ("instance_id",),
+    "CPU time of the instance over what its limits allow it.",
+)
+INSTANCE_MEMORY = Metric(
+    "hotstage_instance_memory_load_ratio",
+    "gauge",
+    ("instance_id",),
+    "Memory of the instance over what its limits allow it.",
+)
+STAGE_WAIT = Metric(
+    "hotstage_stage_wait_seconds_total",
+    "counter",
+    ("stage", "modality", "reason"),
+    "Time that threads of the stage spent in calls that returned; reason is sync, memcpy or alloc.",
+    cap=80,
+)
 UNATTRIBUTED = Metric(
     "hotstage_unattributed_ratio", "gauge", (), "Launch-class calls without a stage over all of them."
 )
@@ -97,19 +130,23 @@ CALLS = Metric(
     ("call", "stage", "modality"),
     "CUDA, NCCL and cuDNN calls that returned or were entered, counted in the kernel.",
     cap=300,
+    counts="call",
 )
 CALL_ERRORS = Metric(
     "hotstage_call_errors_total",
     "counter",
     ("call", "stage", "modality"),
     "Calls that returned an error, out of memory included.",
-    cap=100,
+    cap=80,
+    counts="error",
 )
 WINDOW_ANOMALIES = Metric(
-    "hotstage_window_anomalies_total", "counter", _WINDOW, "Anomaly windows opened.", cap=60
+    "hotstage_window_anomalies_total", "counter", _WINDOW, "Anomaly windows opened.", cap=48, counts="window"
 )
-WINDOW_ACTIVE = Metric("hotstage_window_active", "gauge", _WINDOW, "Anomaly windows open now.", cap=60)
-WINDOW_SCORE = Metric("hotstage_window_score", "gauge", _WINDOW, "Highest score of the open ones.", cap=60)
+WINDOW_ACTIVE = Metric(
+    "hotstage_window_active", "gauge", _WINDOW, "Anomaly windows open now.", cap=48, counts="window"
+)
+WINDOW_SCORE = Metric("hotstage_window_score", "gauge", _WINDOW, "Highest score of the open ones.", cap=48)
 BREAKER_STATE = Metric(
     "hotstage_breaker_state",
     "gauge",
@@ -128,7 +165,8 @@ BREAKER_TRANSITIONS = Metric(
     "counter",
     ("breaker", "from", "to", "reason"),
     "Changes of state; reason is window, cool_down, recovered, relapse or override.",
-    cap=150,
+    cap=120,
+    counts="transition",
 )
 BREAKER_LAST = Metric(
     "hotstage_breaker_last_transition_timestamp_seconds",
@@ -144,7 +182,9 @@ GPU_INFO = Metric(
     "1 for each GPU; join on gpu_uuid.",
     cap=64,
 )
-GPU_XID = Metric("hotstage_gpu_xid_errors_total", "counter", ("gpu_uuid", "xid"), "XIDs seen.", cap=64)
+GPU_XID = Metric(
+    "hotstage_gpu_xid_errors_total", "counter", ("gpu_uuid", "xid"), "XIDs seen.", cap=64, counts="error"
+)
 GPU_XID_LAST = Metric(
     "hotstage_gpu_xid_last_timestamp_seconds",
     "gauge",
@@ -160,59 +200,138 @@ GPU_THROTTLE = Metric(
     cap=64,
 )
 OUTBOX_PENDING = Metric(
-    "hotstage_webhook_outbox_pending", "gauge", (), "Events that no notifier has taken over yet."
+    "hotstage_webhook_outbox_pending",
+    "gauge",
+    (),
+    "Events that no notifier has taken over yet.",
+    counts="event",
 )
 OUTBOX_AGE = Metric("hotstage_webhook_outbox_oldest_age_seconds", "gauge", (), "Age of the oldest of them.")
 OUTBOX_ENQUEUED = Metric(
-    "hotstage_webhook_events_total", "counter", (), "Events written to the outbox since the store was made."
+    "hotstage_webhook_events_total",
+    "counter",
+    (),
+    "Events written to the outbox since the store was made.",
+    counts="event",
 )
 WEBHOOK_DELIVERIES = Metric(
     "hotstage_webhook_deliveries_total",
     "counter",
     ("destination", "result"),
     "Attempts as the notifier reports them: delivered, failed, dead.",
-    cap=60,
+    cap=48,
+    counts="delivery",
 )
 WEBHOOK_PENDING = Metric(
-    "hotstage_webhook_pending", "gauge", ("destination",), "Deliveries that wait in the notifier."
+    "hotstage_webhook_pending",
+    "gauge",
+    ("destination",),
+    "Deliveries that wait in the notifier.",
+    cap=16,
+    counts="delivery",
 )
 WEBHOOK_AGE = Metric(
-    "hotstage_webhook_oldest_age_seconds", "gauge", ("destination",), "Age of the oldest of them."
+    "hotstage_webhook_oldest_age_seconds", "gauge", ("destination",), "Age of the oldest of them.", cap=16
 )
 WEBHOOK_DISABLED = Metric(
-    "hotstage_webhook_disabled", "gauge", ("destination",), "1 after the destination answered 410."
+    "hotstage_webhook_disabled", "gauge", ("destination",), "1 after the destination answered 410.", cap=16
 )
-BUILD_INFO = Metric("hotstage_build_info", "gauge", ("version", "loader", "rung"), "Always 1.")
+WEBHOOK_DURATION = Metric(
+    "hotstage_webhook_delivery_duration_seconds",
+    "histogram",
+    ("destination",),
+    "Time of an attempt, connect to answer, whatever its result.",
+    cap=8,
+    edges=DURATION_EDGES,
+)
+BUILD_INFO = Metric("hotstage_build_info", "gauge", ("version", "loader", "rung"), "Always 1.", cap=2)
 UP = Metric("hotstage_up", "gauge", (), "1 while the agent ticks.")
 COLLECTOR_UP = Metric(
-    "hotstage_collector_up", "gauge", ("collector",), "1 while this source is fresh: requests, calls, …"
+    "hotstage_collector_up",
+    "gauge",
+    ("collector",),
+    "1 while this source is fresh: requests, calls, …",
+    cap=8,
 )
-TICKS = Metric("hotstage_ticks_total", "counter", ("tick",), "Ticks done: fast, slow.")
-TICKS_LATE = Metric("hotstage_ticks_late_total", "counter", (), "Fast ticks that came too late.")
+COLLECTOR_LAST = Metric(
+    "hotstage_collector_last_success_timestamp_seconds",
+    "gauge",
+    ("collector",),
+    "Unix time when this source was last fresh.",
+    cap=8,
+)
+RELOAD_OK = Metric(
+    "hotstage_config_last_reload_successful",
+    "gauge",
+    (),
+    "1 unless the last reload was refused; the configuration before it stands.",
+)
+TICKS = Metric("hotstage_ticks_total", "counter", ("tick",), "Ticks done: fast, slow.", cap=2, counts="tick")
+TICKS_LATE = Metric(
+    "hotstage_ticks_late_total", "counter", (), "Fast ticks that came too late.", counts="tick"
+)
 TICK_P99 = Metric(
-    "hotstage_tick_p99_seconds", "gauge", ("tick",), "p99 of the time a tick takes, last ten minutes."
+    "hotstage_tick_p99_seconds", "gauge", ("tick",), "p99 of the time a tick takes, last ten minutes.", cap=2
 )
 LOSSES = Metric(
-    "hotstage_losses_total", "counter", ("loss",), "What the kernel side could not keep, by kind.", cap=64
+    "hotstage_losses_total",
+    "counter",
+    ("loss",),
+    "What the kernel side could not keep, by kind.",
+    cap=32,
+    counts="loss",
 )
-ATTACHED = Metric("hotstage_coverage_attached_symbols", "gauge", (), "Symbols probed, each library once.")
-MISSED = Metric("hotstage_coverage_missed_symbols", "gauge", (), "Catalogued symbols that are not probed.")
+ATTACHED = Metric(
+    "hotstage_coverage_attached_symbols", "gauge", (), "Symbols probed, each library once.", counts="symbol"
+)
+MISSED = Metric(
+    "hotstage_coverage_missed_symbols",
+    "gauge",
+    (),
+    "Catalogued symbols that are not probed.",
+    counts="symbol",
+)
 AGENT_CPU = Metric("hotstage_agent_cpu_seconds_total", "counter", (), "CPU time of the agent.")
 AGENT_RESIDENT = Metric("hotstage_agent_resident_bytes", "gauge", (), "Resident memory of the agent.")
 MAP_BYTES = Metric("hotstage_agent_map_bytes", "gauge", (), "Kernel memory of the agent's BPF maps.")
-STORE_PENDING = Metric("hotstage_store_pending_changes", "gauge", (), "Changes that wait for the disk.")
-STORE_COMMITTED = Metric("hotstage_store_changes_total", "counter", (), "Changes written.")
-STORE_LOST = Metric("hotstage_store_lost_changes_total", "counter", (), "Changes dropped, the disk refused.")
-PAGE_DROPPED = Metric(
-    "hotstage_page_dropped_total", "counter", (), "Breakers that found no place on the shared page."
+STORE_PENDING = Metric(
+    "hotstage_store_pending_changes", "gauge", (), "Changes that wait for the disk.", counts="change"
 )
-SINK_ERRORS = Metric("hotstage_sink_errors_total", "counter", ("sink",), "Failures of an output.")
-SERIES = Metric("hotstage_series", "gauge", (), "Series in this scrape, self metrics not counted.")
+STORE_COMMITTED = Metric("hotstage_store_changes_total", "counter", (), "Changes written.", counts="change")
+STORE_LOST = Metric(
+    "hotstage_store_lost_changes_total", "counter", (), "Changes dropped, the disk refused.", counts="change"
+)
+PAGE_DROPPED = Metric(
+    "hotstage_page_dropped_total",
+    "counter",
+    (),
+    "Breakers that found no place on the shared page.",
+    counts="breaker",
+)
+SINK_ERRORS = Metric(
+    "hotstage_sink_errors_total", "counter", ("sink",), "Failures of an output.", cap=8, counts="error"
+)
+OTLP_SPANS = Metric(
+    "hotstage_otlp_spans_total", "counter", (), "Spans that the OTLP collector took.", counts="span"
+)
+OTLP_DROPPED = Metric(
+    "hotstage_otlp_spans_dropped_total",
+    "counter",
+    ("reason",),
+    "Spans that were not exported, by reason.",
+    cap=8,
+    counts="span",
+)
+SERIES = Metric(
+    "hotstage_series", "gauge", (), "Series in this scrape, self metrics not counted.", counts="series"
+)
 SERIES_DROPPED = Metric(
     "hotstage_series_dropped_total",
     "counter",
     ("metric",),
-    "Observations counted under `other` because the metric has as many series as it may.",
+    "Observations counted under `other`, and gauges left out of a scrape: the metric is at its cap.",
+    cap=48,
+    counts="observation",
 )
 SCRAPE_SECONDS = Metric("hotstage_scrape_duration_seconds", "gauge", (), "Time the last scrape's body took.")
 

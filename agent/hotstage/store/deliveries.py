@@ -14,6 +14,9 @@ from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(ge=0)]
 
+DURATION_EDGES = tuple(2.0**power for power in range(-7, 4))
+"""Upper bounds of the buckets of an attempt's duration, 7.8 ms to 8 s; scale-3 edges."""
+
 
 class DestinationReport(Struct, frozen=True, kw_only=True):
     """One destination, counted since its notifier's database was made; `oldest_age_seconds` of what waits."""
@@ -26,6 +29,9 @@ class DestinationReport(Struct, frozen=True, kw_only=True):
     oldest_age_seconds: float | None = None
     last_delivery_seconds: float | None = None
     is_disabled: bool = False
+    duration_counts: Annotated[tuple[Count, ...], Meta(max_length=len(DURATION_EDGES) + 1)] = ()
+    """Attempts per bucket of `DURATION_EDGES`, the last one beyond them; empty if nobody counted."""
+    duration_sum_seconds: Annotated[float, Meta(ge=0)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
