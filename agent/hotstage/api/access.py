@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask what: Host check on loopback, the bearer token, the group of the Unix socket.
+"""Who may ask what: Host check on loopback, TLS and the bearer token, the group of the Unix socket.
 
 It opens no socket.
 """
@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 import os
 import pwd
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,10 +31,14 @@ class Access:
     is_loopback: bool
     token: bytes | None = field(repr=False)
     operators_group: str | None
+    tls: ssl.SSLContext | None = None
+    """Set: the TCP listener speaks TLS only. The Unix socket never does."""
 
     @classmethod
     def of(cls, config: HttpConfig) -> Access:
-        """Raises ConfigError for an address that is none, an empty token, or an open address without one."""
+        """Raises ConfigError for an address that is none, an empty token, a certificate that cannot be used,
+        or an open address without token and TLS.
+        """
         host, port = parse_address(config.listen)
         is_loopback = _is_loopback(host)
         token = None if config.token_file is None else _read_token(Path(config.token_file))
@@ -42,7 +47,14 @@ class Access:
                 f"http.listen = {config.listen} is open to other hosts without a token",
                 remedy="set http.token_file, or listen on 127.0.0.1",
             )
-        return cls(host, port, is_loopback, token, config.socket_group)
+        tls = _tls(config.tls_certificate_file, config.tls_key_file)
+        if not is_loopback and tls is None and not config.allow_plaintext:
+            raise ConfigError(
+                f"http.listen = {config.listen} is open to other hosts without TLS",
+                remedy="set http.tls_certificate_file and http.tls_key_file; where a mesh or a tunnel"
+                " encrypts, http.allow_plaintext = true",
+            )
+        return cls(host, port, is_loopback, token, config.socket_group, tls)
 
     def check_host(self, header: str | None) -> None:
         """A loopback address answers to its own names only: a web page may rebind a name of its own to it."""
@@ -115,3 +127,24 @@ def _read_token(path: Path) -> bytes:
             f"http.token_file {path}: shorter than {_MIN_TOKEN_BYTES} bytes", remedy="`openssl rand -hex 32`"
         )
     return token
+
+
+def _tls(certificate_file: str | None, key_file: str | None) -> ssl.SSLContext | None:
+    """TLS 1.2 and later with Python's choice of ciphers; None where no certificate is configured."""
+    if certificate_file is None and key_file is None:
+        return None
+    if certificate_file is None or key_file is None:
+        given = "tls_certificate_file" if key_file is None else "tls_key_file"
+        raise ConfigError(f"http.{given} stands alone", remedy="certificate and key go together")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # A key with a passphrase would ask on the terminal; an empty answer makes it an error.
+        context.load_cert_chain(certificate_file, key_file, password=lambda: "")
+    except (OSError, ssl.SSLError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"http.tls_certificate_file {certificate_file}, http.tls_key_file {key_file}: {reason}",
+            remedy="PEM files, the key without a passphrase and of that very certificate",
+        ) from error
+    return context

@@ -73,7 +73,7 @@ class Connection(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = DeadlineReader(self.connection)
         self.rfile = io.BufferedReader(self._reader)
-        # sendall's timeout covers all of its bytes, so a slow reader is bounded as well.
+        # Bounded as well: a slow reader is dropped like a slow sender.
         self.wfile = _Writer(self.connection, listener.timeout_seconds)
         self._peer = _peer(self.connection, self.client_address)
         self.close_connection = True
@@ -231,8 +231,15 @@ class _Writer(io.BufferedIOBase):
         return True
 
     def write(self, data: Buffer) -> int:
-        self._connection.settimeout(self._seconds)
-        self._connection.sendall(data)
+        """Part by part under one deadline: `sendall` of a TLS socket gives each record a time of its own."""
+        until = time.monotonic() + self._seconds
+        rest = memoryview(data)
+        while rest:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the peer takes the answer too slowly")
+            self._connection.settimeout(left)
+            rest = rest[self._connection.send(rest) :]
         return memoryview(data).nbytes
 
 

@@ -9,6 +9,7 @@ import grp
 import os
 import socket
 import socketserver
+import ssl
 import stat
 import threading
 from pathlib import Path
@@ -51,6 +52,7 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().__init__(("", 0), Connection, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
+        self._tls = None if listening.family == socket.AF_UNIX else access.tls
 
     def accept_until_closed(self) -> None:
         """One thread's work. It waits in `accept` alone, so an idle API costs nothing."""
@@ -77,9 +79,10 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):
-            with contextlib.suppress(OSError):
-                request.settimeout(0.1)
-                request.sendall(_BUSY_BYTES)
+            if self._tls is None:  # a handshake would cost the accepting thread a peer's patience
+                with contextlib.suppress(OSError):
+                    request.settimeout(0.1)
+                    request.sendall(_BUSY_BYTES)
             self.shutdown_request(request)
             return
         with self._lock:
@@ -87,12 +90,31 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        spoken = request
         try:
-            super().process_request_thread(request, client_address)
+            if self._tls is not None:
+                spoken = self._secured(request, self._tls)
+            super().process_request_thread(spoken, client_address)
+        except OSError:
+            # Whoever speaks no TLS, or not in time; `close` leaves nothing of it behind.
+            self.shutdown_request(spoken)
         finally:
             with self._lock:
-                self._open.discard(request)
+                self._open -= {request, spoken}
             self._places.release()
+
+    def _secured(self, request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
+        """The connection after its handshake, for which a peer has as long as for a request."""
+        secured = tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        with self._lock:  # the plain socket has handed its descriptor over
+            self._open = self._open - {request} | {secured}
+        secured.settimeout(self.timeout_seconds)
+        try:
+            secured.do_handshake()
+        except OSError:
+            secured.close()
+            raise
+        return secured
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A peer that vanished is no news; `Connection` logs what is ours."""

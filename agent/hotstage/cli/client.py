@@ -32,7 +32,7 @@ class AgentClient:
             return cls(url=url)
         if os.access(config.socket, os.R_OK | os.W_OK):
             return cls(socket_path=config.socket)
-        return cls(url=f"http://{config.listen}")
+        return cls(url=f"{'http' if config.tls_certificate_file is None else 'https'}://{config.listen}")
 
     @property
     def address(self) -> str:

@@ -195,6 +195,14 @@ class HttpConfig(Section, frozen=True, kw_only=True):
     token_file: Annotated[
         str | None, Meta(description="file with the bearer token that overrides over TCP need")
     ] = None
+    tls_certificate_file: Annotated[
+        str | None, Meta(description="PEM certificate chain; then the TCP address speaks TLS only")
+    ] = None
+    tls_key_file: Annotated[str | None, Meta(description="PEM key of that certificate")] = None
+    allow_plaintext: Annotated[
+        bool,
+        Meta(description="open to other hosts without TLS, where something else encrypts; needs the token"),
+    ] = False
     max_connections: Annotated[PositiveInt, Meta(description="connections served at once")] = 32
     timeout_seconds: Annotated[PositiveFloat, Meta(description="a peer slower than this is dropped")] = 10.0
 

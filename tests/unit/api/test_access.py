@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from support.certificates import self_signed
 
 from hotstage.api.access import Access, parse_address
 from hotstage.api.message import Peer
@@ -40,10 +41,41 @@ def test_what_is_no_address_is_a_config_error(listen):
         parse_address(listen)
 
 
-def test_an_open_address_needs_a_token(token_file):
+def test_an_open_address_needs_a_token_and_tls(token_file, tmp_path):
+    certificate, key = self_signed(tmp_path)
     with pytest.raises(ConfigError, match="without a token"):
-        Access.of(HttpConfig(listen="0.0.0.0:9178"))
-    assert Access.of(HttpConfig(listen="0.0.0.0:9178", token_file=token_file)).is_loopback is False
+        Access.of(HttpConfig(listen="0.0.0.0:9178", tls_certificate_file=certificate, tls_key_file=key))
+    with pytest.raises(ConfigError, match="without TLS") as caught:
+        Access.of(HttpConfig(listen="0.0.0.0:9178", token_file=token_file))
+    assert "allow_plaintext" in caught.value.remedy
+    access = Access.of(
+        HttpConfig(
+            listen="0.0.0.0:9178", token_file=token_file, tls_certificate_file=certificate, tls_key_file=key
+        )
+    )
+    assert access.is_loopback is False and access.tls is not None
+
+
+def test_plaintext_to_other_hosts_is_a_decision_that_needs_the_token_all_the_same(token_file):
+    with pytest.raises(ConfigError, match="without a token"):
+        Access.of(HttpConfig(listen="0.0.0.0:9178", allow_plaintext=True))
+    access = Access.of(HttpConfig(listen="0.0.0.0:9178", allow_plaintext=True, token_file=token_file))
+    assert access.tls is None
+
+
+def test_a_certificate_that_cannot_be_used_is_a_config_error(tmp_path):
+    certificate, key = self_signed(tmp_path)
+    _, foreign_key = self_signed(tmp_path, "other")
+    (tmp_path / "no.pem").write_text("hello")
+    for wrong in (
+        {"tls_certificate_file": certificate},
+        {"tls_key_file": key},
+        {"tls_certificate_file": certificate, "tls_key_file": foreign_key},
+        {"tls_certificate_file": str(tmp_path / "no.pem"), "tls_key_file": key},
+        {"tls_certificate_file": str(tmp_path / "absent.pem"), "tls_key_file": key},
+    ):
+        with pytest.raises(ConfigError, match=r"http\.tls_"):
+            Access.of(HttpConfig(**wrong))
 
 
 def test_a_token_is_compared_whole_and_never_shown(token_file):

@@ -198,7 +198,7 @@ def test_sources_get_their_parameters(served):
 
 def test_an_open_address_answers_without_the_token_only_to_health_checks(serve, tmp_path):
     (tmp_path / "token").write_text("0123456789abcdef")
-    served = serve(listen="0.0.0.0:0", token_file=str(tmp_path / "token"))
+    served = serve(listen="0.0.0.0:0", token_file=str(tmp_path / "token"), allow_plaintext=True)
     assert served.ask("/healthz").status == 200
     answer = served.ask("/v1/heat")
     assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")

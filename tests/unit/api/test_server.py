@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
+import ssl
 
 import pytest
+from support.certificates import self_signed
 
 from hotstage.api.message import Response
 from hotstage.api.server import ApiServer
@@ -73,3 +76,47 @@ def test_stop_ends_open_connections_and_frees_the_port(served, tmp_path):
         assert held.recv(10) == b""
     again = ApiServer(config(tmp_path, listen=f"127.0.0.1:{served.server.port}"), answer)
     again.stop()
+
+
+@pytest.fixture
+def secured(serve, tmp_path):
+    certificate, key = self_signed(tmp_path)
+    served = serve(tls_certificate_file=certificate, tls_key_file=key, timeout_seconds=0.5)
+    return served, ssl.create_default_context(cafile=certificate)
+
+
+def status_of(served, context):
+    connection = http.client.HTTPSConnection("localhost", served.server.port, timeout=10, context=context)
+    connection.request("GET", "/healthz")
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_with_a_certificate_the_port_speaks_tls_and_the_socket_does_not(secured):
+    served, context = secured
+    assert status_of(served, context) == 200
+    assert served.ask("/healthz", unix=True).status == 200
+
+
+def test_whoever_speaks_no_tls_loses_the_connection_and_disturbs_nobody(secured):
+    served, context = secured
+    with socket.create_connection(("127.0.0.1", served.server.port), timeout=5) as silent:
+        with pytest.raises(ConnectionResetError):
+            served.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert status_of(served, context) == 200
+        assert silent.recv(10) == b"", "a peer that never begins its handshake is dropped in time"
+
+
+def test_a_large_answer_crosses_tls_whole(sources, serve, tmp_path):
+    certificate, key = self_signed(tmp_path)
+    body = bytes(range(256)) * 8192
+    served = serve(
+        sources(metrics=lambda accept: (body, "text/plain")), "b",
+        tls_certificate_file=certificate, tls_key_file=key,
+    )  # fmt: skip
+    context = ssl.create_default_context(cafile=certificate)
+    connection = http.client.HTTPSConnection("localhost", served.server.port, timeout=10, context=context)
+    connection.request("GET", "/metrics")
+    assert connection.getresponse().read() == body
+    connection.close()
