@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test check lint bench setup bpf clean fmt generate unit kernel integration browser
+.PHONY: help run test check lint bench setup bpf clean fmt generate unit kernel integration browser wheel deb
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -22,8 +22,8 @@ check: setup lint ## what needs no root: lint, types, unit tests
 	$(PYTEST) tests/unit tests/contracts -q
 
 lint: setup ## format, lint, types, import contracts, generated files
-	$(BIN)/ruff format --check agent dashboards tests deploy
-	$(BIN)/ruff check agent dashboards tests deploy
+	$(BIN)/ruff format --check setup.py agent dashboards tests deploy
+	$(BIN)/ruff check setup.py agent dashboards tests deploy
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m hotstage.probes.catalogue.generate --check
@@ -51,9 +51,15 @@ $(STAMP): pyproject.toml agent/pyproject.toml deploy/constraints.txt deploy/syst
 bpf: $(STAMP) ## compile the BPF programs
 	@$(MAKE) --no-print-directory -C bpf
 
+wheel: setup ## both Python packages, source and wheel, into dist/
+	@$(BIN)/python deploy/wheels.py
+
+deb: setup ## a Debian package into dist/, with its virtual environment inside
+	@$(BIN)/python deploy/debian/build.py
+
 fmt: setup ## format and apply safe fixes
-	$(BIN)/ruff format agent dashboards tests deploy
-	$(BIN)/ruff check --fix agent dashboards tests deploy
+	$(BIN)/ruff format setup.py agent dashboards tests deploy
+	$(BIN)/ruff check --fix setup.py agent dashboards tests deploy
 
 generate: setup ## write the generated files anew: example configuration, BPF ids
 	$(BIN)/python -m hotstage.config.render > deploy/hotstage.example.toml

@@ -11,7 +11,8 @@ from setuptools.command.build_ext import build_ext
 LIBRARY_NAME = "libhotstage_marks"
 # The probe points are assembly without endbr64, so the objects must not claim to support branch tracking.
 MACHINE_FLAGS = ["-fcf-protection=none"] if platform.machine() in ("x86_64", "AMD64") else []
-COMPILE = ["-O2", "-fvisibility=hidden", *MACHINE_FLAGS]
+# Without debug information, which names the folder of the build.
+COMPILE = ["-O2", "-g0", "-fvisibility=hidden", *MACHINE_FLAGS]
 # Calls stay inside the file that a watcher has attached to.
 LINK = ["-Wl,-Bsymbolic"]
 HEADERS = [
@@ -24,6 +25,12 @@ HEADERS = [
 
 class BuildExtension(build_ext):
     """Gives the C library its plain name: it is nobody's Python module."""
+
+    def build_extensions(self) -> None:
+        # Where the interpreter of the build has its libraries means nothing on another machine.
+        linker = self.compiler.linker_so
+        self.compiler.linker_so = [word for word in linker if not word.startswith("-Wl,-rpath")]
+        super().build_extensions()
 
     def get_ext_filename(self, fullname: str) -> str:
         if fullname.endswith(LIBRARY_NAME):  # called with and without the package

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles the stub libraries once per content, and lays a run's copies out under their real names.
 
-Nothing vendor-made is compiled, linked or copied: the sources are this folder's `stubs/`.
+Nothing vendor-made is compiled, linked or copied: the sources are this folder's `stubs/`. A wheel brings them
+compiled, in `libraries/`, so that a demo needs no compiler.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 from hotstage.errors import PreflightError
 
 STUBS = Path(__file__).parent / "stubs"
+PREPARED = Path(__file__).parent / "libraries"
+"""Where a wheel has them; a source checkout has no such folder."""
 DRIVER = "550.00"
 COMPILER = "gcc"
 FLAGS = (
@@ -26,11 +29,15 @@ FLAGS = (
     *(("-fcf-protection=none",) if platform.machine() == "x86_64" else ()),
     *("-Wl,-Bsymbolic", "-Wl,--no-undefined", "-Wl,--build-id=sha1"),
 )
+_DIGEST_FILE = "digest"
 
 
 @dataclass(frozen=True, slots=True)
 class StubLibrary:
-    """One library: file name, the link that programs ask for, sources, further linker arguments."""
+    """One library: file name, the link that programs ask for, sources, further linker arguments.
+
+    Paths in `link` are relative to the sources: the digest must be the same wherever they lie.
+    """
 
     file: str
     soname: str
@@ -65,7 +72,7 @@ LIBRARIES = (
         file="libcudart.so.12.4.00",
         soname="libcudart.so.12",
         sources=("cudart.c",),
-        link=("-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN", f"-Wl,--version-script={STUBS / 'cudart.map'}"),
+        link=("-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN", "-Wl,--version-script=cudart.map"),
     ),
     StubLibrary(
         file="libsimserver.so",
@@ -113,24 +120,52 @@ def default_cache() -> Path:
     return Path(root) / "hotstage" / "simhost"
 
 
-def build(cache: Path) -> Path:
-    """The folder of compiled libraries for these sources and flags; two builders at once do no harm."""
+def build(cache: Path, prepared: Path = PREPARED) -> Path:
+    """The folder of compiled libraries for these sources and flags; two builders at once do no harm.
+
+    What a wheel brought in `prepared` is taken while it was made from these very sources.
+    """
+    if _digest_of(prepared) == _digest():
+        return prepared
     target = cache / _digest()
     if target.is_dir():
         return target
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         fresh = Path(scratch) / "libraries"
-        fresh.mkdir()
-        for library in LIBRARIES:
-            _compile(library, fresh)
-            _link_soname(fresh, library)
+        _compile_all(fresh)
         try:
             fresh.rename(target)
         except OSError:
             if not target.is_dir():  # else another builder was first: the same content
                 raise
     return target
+
+
+def prepare(folder: Path) -> None:
+    """Compile them for a wheel: real file names only, since a wheel has no links, and their digest beside.
+
+    Raises PreflightError as `build` does.
+    """
+    _compile_all(folder)
+    for library in LIBRARIES:
+        if library.soname != library.file:
+            (folder / library.soname).unlink()
+    (folder / _DIGEST_FILE).write_text(_digest() + "\n", encoding="ascii")
+
+
+def _digest_of(prepared: Path) -> str | None:
+    try:
+        return (prepared / _DIGEST_FILE).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return None
+
+
+def _compile_all(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for library in LIBRARIES:
+        _compile(library, folder)
+        _link_soname(folder, library)
 
 
 def _digest() -> str:
@@ -144,15 +179,16 @@ def _compile(library: StubLibrary, folder: Path) -> None:
     command = [
         COMPILER,
         *FLAGS,
-        *(str(STUBS / source) for source in library.sources),
+        f"-ffile-prefix-map={STUBS}=stubs",  # the place of this build is nobody's business
+        *library.sources,
         f"-Wl,-soname,{library.soname}",
-        f"-L{folder}",
+        f"-L{folder.resolve()}",
         *library.link,
-        *("-o", str(folder / library.file)),
+        *("-o", str(folder.resolve() / library.file)),
     ]
     remedy = "install a C compiler: apt-get install gcc libc6-dev"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, cwd=STUBS, capture_output=True, text=True, check=False, timeout=120)
     except FileNotFoundError:
         raise PreflightError(
             f"no {COMPILER} to compile the simulated CUDA libraries", remedy=remedy

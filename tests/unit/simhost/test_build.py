@@ -29,3 +29,28 @@ def test_no_compiler_is_said_with_a_remedy(tmp_path, monkeypatch):
         build.build(tmp_path / "cache")
     assert "apt-get install gcc" in caught.value.remedy
     assert not any((tmp_path / "cache").iterdir())
+
+
+def test_what_a_wheel_brings_is_taken_without_a_compiler(tmp_path, monkeypatch):
+    prepared = tmp_path / "libraries"
+    build.prepare(prepared)
+    assert not any(path.is_symlink() for path in prepared.iterdir())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.build(tmp_path / "cache", prepared) == prepared
+
+
+def test_libraries_of_other_sources_are_not_taken(tmp_path):
+    prepared = tmp_path / "libraries"
+    build.prepare(prepared)
+    (prepared / "digest").write_text("0123456789abcdef\n")
+    assert build.build(tmp_path / "cache", prepared) != prepared
+
+
+def test_compiled_libraries_do_not_tell_where_they_were_compiled(tmp_path):
+    build.prepare(tmp_path / "libraries")
+    telling = [
+        path.name
+        for path in (tmp_path / "libraries").iterdir()
+        if str(build.STUBS.parent).encode() in path.read_bytes()
+    ]
+    assert telling == []
