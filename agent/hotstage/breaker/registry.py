@@ -26,6 +26,15 @@ class BreakerSet:
     """`advance` once a fast tick. Owns the records; not thread-safe."""
 
     def __init__(self, config: BreakersConfig) -> None:
+        self._records: dict[str, BreakerRecord] = {}
+        self._recent: dict[str, deque[tuple[int, int]]] = {}
+        self._seen_ns: dict[str, int] = {}
+        self.refused = 0
+        """Scopes that got no breaker because there were too many."""
+        self.take_over(config)
+
+    def take_over(self, config: BreakersConfig) -> None:
+        """Another policy from now on. States stay as they are; whether callers heed them changes at once."""
         self._enforced = config.enforced
         self._min_severity = Severity[config.min_severity]
         self._kinds = frozenset(config.scopes)
@@ -38,11 +47,9 @@ class BreakerSet:
             close_for_ns=round(config.close_for_seconds * 1e9),
             min_probe_samples=config.min_probe_samples,
         )
-        self._records: dict[str, BreakerRecord] = {}
-        self._recent: dict[str, deque[tuple[int, int]]] = {}
-        self._seen_ns: dict[str, int] = {}
-        self.refused = 0
-        """Scopes that got no breaker because there were too many."""
+        self._records = {
+            name: replace(record, enforced=self._enforced) for name, record in self._records.items()
+        }
 
     @property
     def records(self) -> tuple[BreakerRecord, ...]:

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from hotstage.cli.logs import start_logging
 from hotstage.cli.reading import configuration
 from hotstage.clock import SystemClock
+from hotstage.service import service_manager
 
 
 @click.command()
@@ -20,4 +23,5 @@ def agent(loader: str | None, listen: str | None) -> None:
     flags = {("probes", "loader"): loader, ("http", "listen"): listen}
     config = configuration(flags)
     start_logging(config.log, "agent")
-    Daemon(config, SystemClock(), reload=lambda: configuration(flags)).run()
+    service = service_manager(os.environ)
+    Daemon(config, SystemClock(), reload=lambda: configuration(flags), service=service).run()

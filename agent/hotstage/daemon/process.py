@@ -25,9 +25,11 @@ from hotstage.breaker.page import BreakerPage
 from hotstage.breaker.record import Transition
 from hotstage.clock import Clock, boot_id
 from hotstage.config.settings import Config
+from hotstage.daemon.heartbeat import Heartbeat, signs_of, status_line
 from hotstage.daemon.line import Line, Step
 from hotstage.daemon.orders import carry_out
 from hotstage.daemon.publisher import Publisher
+from hotstage.daemon.reload import plan
 from hotstage.daemon.selfcheck import SelfMeter
 from hotstage.daemon.sources import LiveSources
 from hotstage.detect.rules.rule_file import load_rules
@@ -38,6 +40,7 @@ from hotstage.frame.frame import Frame
 from hotstage.host.sampler import HostSampler
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.samples import CallSample
+from hotstage.service import NoManager, ServiceManager
 from hotstage.sinks.base import Sinks, Tick
 from hotstage.sinks.events import EventMaker
 from hotstage.sinks.prometheus import PrometheusSink, SelfFacts
@@ -57,12 +60,23 @@ _SWITCH_SECONDS = 0.0005
 class Daemon:
     """`run` returns after SIGTERM or SIGINT. Raises HotstageError when the host cannot run it."""
 
-    def __init__(self, config: Config, clock: Clock, reload: Callable[[], Config]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        reload: Callable[[], Config],
+        service: ServiceManager | None = None,
+    ) -> None:
         self._config = config
         self._clock = clock
         self._reload = reload
         self._stop = threading.Event()
         self._reload_asked = threading.Event()
+        self._heart = Heartbeat(
+            service or NoManager(),
+            signs=lambda: signs_of(self.engine, self.publisher),
+            status=lambda: status_line(self.engine, self.gpus.state),
+        )
         self.meter = SelfMeter(clock)
         self.gpu_of_pid: dict[int, str] = {}
         self.endpoint_modality: dict[str, str] = {}
@@ -79,6 +93,7 @@ class Daemon:
             gc.collect()
             gc.freeze()
             self._loop()
+            self._heart.stopping()
 
     def _build(self, stack: ExitStack) -> None:
         """Everything that can refuse comes first: the port, the state directory, the probes."""
@@ -235,6 +250,8 @@ class Daemon:
                 self.tick()
             except HotstageError as error:
                 log.error("a tick failed: %s", error.message, extra={"remedy": error.remedy})
+            else:
+                self._heart.ticked(is_slow=self.meter.fast_ticks % SLOW_EVERY == 0)
             if self._reload_asked.is_set():
                 self._reload_asked.clear()
                 self._apply_reload()
@@ -245,23 +262,31 @@ class Daemon:
                 next_ns += (behind_ns // FAST_NS + 1) * FAST_NS
 
     def _apply_reload(self) -> None:
-        """Rules are taken over; what needs a restart is named. A wrong file changes nothing."""
+        """All that a running agent can take over is taken; what needs a restart is named. A wrong
+        configuration changes nothing.
+        """
+        self._heart.reloading()
         try:
-            config = self._reload()
+            reload = plan(self._config, self._reload)
         except HotstageError as error:
+            self.meter.last_reload_successful = False
             log.error("not reloaded: %s", error.message, extra={"remedy": error.remedy})
+            self._heart.reloaded(f"not reloaded: {error.message}")
             return
-        rules, problems = load_rules(config.detect.rules_files, builtin=config.detect.builtin_rules)
-        if problems:
-            log.error("not reloaded: %s", "; ".join(str(problem) for problem in problems))
-            return
-        self.line.detectors.replace_rules(rules)
-        changed = [
-            name
-            for name in Config.__struct_fields__
-            if name != "detect" and getattr(config, name) != getattr(self._config, name)
-        ]
-        log.info("rules reloaded", extra={"rules": len(rules), "needs_restart": changed})
+        reload.apply(self.line)
+        self._config = reload.config
+        self.sources.rules_left_out = ()
+        self.meter.last_reload_successful = True
+        log.info(
+            "configuration reloaded",
+            extra={
+                "rules": len(reload.rules),
+                "taken": reload.taken,
+                "needs_restart": reload.needs_restart,
+            },
+        )
+        waiting = ", ".join(reload.needs_restart)
+        self._heart.reloaded(f"needs a restart: {waiting}" if waiting else "")
 
     def _close_publisher(self) -> None:
         left = self.publisher.close()

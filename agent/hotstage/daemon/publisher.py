@@ -91,6 +91,11 @@ class Publisher:
             )
         )
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether the journal's thread runs; what the disk refuses is another matter."""
+        return self._journal.is_running
+
     def journal_state(self) -> JournalState:
         return self._journal.state()
 

@@ -52,6 +52,8 @@ class SelfMeter:
         self.last_tick_ns: int | None = None
         self.map_bytes = 0
         self.start_to_attached_seconds: float | None = None
+        self.last_reload_successful = True
+        """Whether the configuration was taken when it was last read, at the start or on SIGHUP."""
 
     def took(self, began_ns: int, *, is_slow: bool) -> None:
         """One tick that began then has just ended."""

@@ -57,7 +57,7 @@ class LiveSources:
         self._store = store
         self._deliveries = deliveries
         self._meter = meter
-        self._problems = problems
+        self.rules_left_out: Sequence[RuleProblem] = problems
         self._sample: FastSample | None = None
         self._devices: DeviceSample | None = None
         self._frames: tuple[Frame, ...] = ()
@@ -150,7 +150,7 @@ class LiveSources:
             },
             "outbox": self._outbox(),
             "devices": _devices(devices),
-            "rules_left_out": [str(problem) for problem in self._problems],
+            "rules_left_out": [str(problem) for problem in self.rules_left_out],
         }
         return Health(self._status(checks, late_seconds), checks)
 
@@ -166,7 +166,7 @@ class LiveSources:
             return "failing"
         lossy = self._lossy_ns is not None and self._clock.monotonic_ns() - self._lossy_ns < LOSSY_NS
         refused = checks["journal"]["error"] is not None or checks["outbox"]["error"] is not None
-        return "degraded" if lossy or refused or self._problems else "ok"
+        return "degraded" if lossy or refused or self.rules_left_out else "ok"
 
     def _seconds_since_tick(self) -> float | None:
         last_ns = self._meter.last_tick_ns

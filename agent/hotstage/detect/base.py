@@ -34,12 +34,8 @@ class Detectors:
         self._progress, self._demand = Progress(), Demand()
         latency = StageLatency(config, self._progress, self._demand)
         self._xid = Xid(config)
-        self.detectors: tuple[PulseDetector, ...] = (
-            latency,
-            Hang(config, self._progress, latency),
-            self._xid,
-            Death(),
-        )
+        self._hang = Hang(config, self._progress, latency)
+        self.detectors: tuple[PulseDetector, ...] = (latency, self._hang, self._xid, Death())
         self.rules = RuleSet(rules)
         self._of_frame: list[Finding] = []
 
@@ -47,8 +43,12 @@ class Detectors:
         """PCI bus id → UUID, so that an XID names the GPU as everything else does."""
         self._xid.know_gpus(uuid_by_bus)
 
-    def replace_rules(self, rules: Sequence[Rule]) -> None:
-        """Take other rules from now on; what the old ones were firing ends."""
+    def take_over(self, config: DetectConfig, rules: Sequence[Rule]) -> None:
+        """Other limits and rules from now on; what the old rules were firing ends. How stages are judged
+        stays as it was: their baselines were learned with it.
+        """
+        self._hang.take_over(config)
+        self._xid.take_over(config)
         self.rules = RuleSet(rules)
         self._of_frame = []
 

@@ -150,6 +150,25 @@ class ProbeEngine:
             refused_rungs=self._refused_rungs,
         )
 
+    def attached_points(self) -> int:
+        """Probe points that hold now; cheaper than `coverage`."""
+        return self._open_attachments.counts()[0]
+
+    @property
+    def kernel_log(self) -> str | None:
+        """What XID lines come through; None while they do not."""
+        return self._xid.side.through
+
+    def rings_are_drained(self) -> bool:
+        """False when the fast reads do not get out of the ring what the programs put in."""
+        with self._maps_lock:
+            return self._open_maps.rings_are_drained()
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the thread that attaches to new processes runs."""
+        return self._watch is not None and self._watch.is_following
+
     def pids(self) -> list[int]:
         """Processes that have a known library now."""
         return self._open_attachments.pids()

@@ -103,6 +103,11 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="hotstage-journal", daemon=True)
         self._thread.start()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread that commits runs."""
+        return self._thread is not None and self._thread.is_alive()
+
     def stop(self, deadline_seconds: float) -> int:
         """Write what is left, within the deadline; how many changes stay unwritten."""
         self._stopping.set()

@@ -43,12 +43,16 @@ class Assembler:
     """`advance` once a fast tick with all findings that fire now. Not thread-safe."""
 
     def __init__(self, config: WindowsConfig, new_id: NewId) -> None:
-        self._close_after_ns = round(config.close_after_seconds * 1e9)
-        self._max_open = config.max_open
+        self.take_over(config)
         self._new_id = new_id
         self._stories: list[_Story] = []
         self.refused = 0
         """Windows that were not opened because too many were open."""
+
+    def take_over(self, config: WindowsConfig) -> None:
+        """Other limits from now on; windows that are open stay."""
+        self._close_after_ns = round(config.close_after_seconds * 1e9)
+        self._max_open = config.max_open
 
     def advance(self, now_ns: int, findings: Sequence[Finding], *, is_stale: bool = False) -> WindowUpdate:
         """One step. `is_stale`: the telemetry of this step may hide things (losses, missed ticks)."""

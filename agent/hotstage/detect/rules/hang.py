@@ -46,11 +46,15 @@ class Hang:
     """Detector `alive_but_hung`. `latency` knows how long open work of a size may take. Not thread-safe."""
 
     def __init__(self, config: DetectConfig, progress: Progress, latency: StageLatency) -> None:
-        self._limit_ns = round(config.hang_seconds * 1e9)
-        self._blind_limit_ns = round(config.hang_without_cadence_seconds * 1e9)
+        self.take_over(config)
         self._progress = progress
         self._latency = latency
         self._call_names = {call_id: call.name for call_id, call in calls_by_id().items()}
+
+    def take_over(self, config: DetectConfig) -> None:
+        """Judge by these limits from now on."""
+        self._limit_ns = round(config.hang_seconds * 1e9)
+        self._blind_limit_ns = round(config.hang_without_cadence_seconds * 1e9)
 
     def observe_pulse(self, pulse: Pulse) -> list[Finding]:
         """Every process that is hung now. A pulse that may not show absence finds nothing new."""

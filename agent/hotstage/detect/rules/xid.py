@@ -57,9 +57,13 @@ class Xid:
     """Detector `gpu_xid`. The same XID of one GPU from two sources is one. Not thread-safe."""
 
     def __init__(self, config: DetectConfig) -> None:
-        self._active_ns = round(config.xid_active_seconds * 1e9)
+        self.take_over(config)
         self._active: dict[tuple[str, int], _Active] = {}
         self._uuids: Mapping[str, str] = {}
+
+    def take_over(self, config: DetectConfig) -> None:
+        """Those that are active last as long as this says from now on."""
+        self._active_ns = round(config.xid_active_seconds * 1e9)
 
     def know_gpus(self, uuid_by_bus: Mapping[str, str]) -> None:
         """PCI bus id → GPU UUID, from the devices; a GPU that is not there is named by its bus id."""

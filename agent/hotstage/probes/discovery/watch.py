@@ -156,6 +156,11 @@ class Watch:
     def stuck(self) -> int:
         return self._lookups.stuck
 
+    @property
+    def is_following(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
     def start(self, settle_seconds: float) -> bool:
         """Scan; True when all look-ups were answered within `settle_seconds` (later ones still count)."""
         end_ns = self._clock.monotonic_ns() + int(settle_seconds * 1e9)

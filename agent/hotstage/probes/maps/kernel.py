@@ -127,6 +127,10 @@ class KernelMaps:
         """REQUEST_DTYPE (R,), a copy; rows with `started_ns` 0 are still being filled in."""
         return _joined(*self._requests.read(), layout.REQUEST_DTYPE)
 
+    def rings_are_drained(self) -> bool:
+        """Whether the last read left the ring less than half full: what is in it gets out of it."""
+        return 2 * self._events.pending_bytes() <= self._events.size
+
     def losses(self) -> dict[str, int]:
         """Cumulative, by lower-case name; every name is there."""
         return dict(zip(_LOSS_NAMES, _LOSS_COUNTS.unpack_from(self._losses), strict=True))

@@ -54,6 +54,11 @@ class RingReader:
         struct.pack_into("<Q", self._consumer, 0, at)
         return {kind: _in_one(found, dtypes[kind]) for kind, found in pieces.items()}
 
+    @property
+    def size(self) -> int:
+        """Bytes that it holds."""
+        return self._size
+
     def pending_bytes(self) -> int:
         """Bytes between what was produced and what was read."""
         return _position(self._producer) - _position(self._consumer)
