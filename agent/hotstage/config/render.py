@@ -47,7 +47,9 @@ def shown(config: Config) -> dict[str, Any]:
 
 def redacted_url(url: str) -> str:
     """Scheme, host and first path segment: webhook URLs of chat services carry their secret in the path."""
-    scheme, _, rest = url.partition("://")
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return "…"
     host, _, path = rest.partition("?")[0].rpartition("@")[2].partition("/")
     first = path.split("/", 1)[0]
     return f"{scheme}://{host}/{first}{'/…' if '/' in path else ''}" if first else f"{scheme}://{host}"

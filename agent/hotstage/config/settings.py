@@ -235,13 +235,23 @@ class Destination(Section, frozen=True, kw_only=True):
         ),
     ]
     url: Annotated[str, Meta(description="http(s) URL; https unless loopback")]
-    format: Annotated[Literal["cloudevents", "plain"], Meta(description="body format")] = "cloudevents"
+    format: Annotated[
+        Literal["cloudevents", "plain", "slack", "alertmanager", "alertmanager_webhook"],
+        Meta(description="body format; alertmanager posts to /api/v2/alerts"),
+    ] = "cloudevents"
     secret_file: Annotated[str | None, Meta(description="file with the `whsec_…` signing secret")] = None
     secret_env: Annotated[str | None, Meta(description="environment variable with the signing secret")] = None
+    authorization_file: Annotated[
+        str | None, Meta(description="file with a bearer token, or user:password, for the receiver")
+    ] = None
     types: Annotated[list[str], Meta(description="event types to send, prefixes allowed; empty = all")] = (
         field(default_factory=list)
     )
     allow_private: Annotated[bool, Meta(description="private addresses are allowed")] = False
+    resend_seconds: Annotated[
+        PositiveFloat,
+        Meta(description="how often Alertmanager is told what still fires; it forgets after four of these"),
+    ] = 60.0
 
 
 class NotifyConfig(Section, frozen=True, kw_only=True):
@@ -258,6 +268,13 @@ class NotifyConfig(Section, frozen=True, kw_only=True):
     ] = 259_200.0
     connect_timeout_seconds: PositiveFloat = 3.0
     total_timeout_seconds: PositiveFloat = 10.0
+    explorer_url: Annotated[
+        str | None,
+        Meta(
+            pattern=r"^https?://[^\s@<>|\"]+$",
+            description="where people open the explorer, for links in messages; without it there is no link",
+        ),
+    ] = None
     destinations: Annotated[list[Destination], Meta(description="where events go")] = field(
         default_factory=list
     )

@@ -48,6 +48,7 @@ def test_a_shown_configuration_hides_what_a_url_carries():
     for secret in ("pa55", "XXXX", "T000", "abc"):
         assert secret not in text
     assert redacted_url(url) == "https://hooks.example.com/services/…"
+    assert redacted_url("hooks.example.com/services/T000") == "…", "what has no scheme is nobody's URL"
 
 
 def test_shown_toml_reads_back_as_the_same_configuration():
