@@ -269,10 +269,9 @@ class NotifyConfig(Section, frozen=True, kw_only=True):
     connect_timeout_seconds: PositiveFloat = 3.0
     total_timeout_seconds: PositiveFloat = 10.0
     explorer_url: Annotated[
-        str | None,
+        Annotated[str, Meta(pattern=r"^https?://[^\s@<>|\"]+$")] | None,
         Meta(
-            pattern=r"^https?://[^\s@<>|\"]+$",
-            description="where people open the explorer, for links in messages; without it there is no link",
+            description="where people open the explorer, for links in messages; without it there is no link"
         ),
     ] = None
     destinations: Annotated[list[Destination], Meta(description="where events go")] = field(
