@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from hotstage.breaker.record import BreakerState, Transition
+from hotstage.frame.frame import Frame
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.catalogue.spec import Family
 from hotstage.probes.samples import CallSample, XidEvent
@@ -27,7 +28,21 @@ _MODALITIES = tuple(modality_name(modality) for modality in range(256))
 _TIMED = frozenset({"ok", "error", "cancelled"})
 """A refused request took no time worth knowing, a lost one has no end."""
 
+WAIT_REASONS = {
+    Family.SYNC: "sync",
+    Family.EVENT_WAIT: "sync",
+    Family.COPY: "memcpy",
+    Family.MEMSET: "memcpy",
+    Family.ALLOC: "alloc",
+    Family.FREE: "alloc",
+}
+"""What a thread waits for in a call of this family; other families are not waits."""
+
+COLLECTORS = ("requests", "calls", "host", "devices")
+
 OUTCOMES = ("ok", "error", "cancelled", "refused", "lost")
+
+_NEVER = (0, 0, 0)
 
 
 class Counts:
@@ -42,16 +57,29 @@ class Counts:
         self.windows = Tally(metrics.WINDOW_ANOMALIES)
         self.transitions = Tally(metrics.BREAKER_TRANSITIONS)
         self.xids = Tally(metrics.GPU_XID)
+        self.waits = Tally(metrics.STAGE_WAIT)
         self.xid_last_seconds: dict[tuple[str, str], float] = {}
-        self._call_names = {
-            call_id: call.name for call_id, call in calls_by_id().items() if call.family is not Family.MARK
+        self.fresh_seconds: dict[str, float] = {}
+        """Source → Unix time when a frame last had it fresh."""
+        self._calls = {
+            call_id: (call.name, WAIT_REASONS.get(call.family))
+            for call_id, call in calls_by_id().items()
+            if call.family is not Family.MARK
         }
-        # Key of a call counter → (count, errors) when it was last seen.
-        self._before: dict[bytes, tuple[int, int]] = {}
+        # Key of a call counter → (count, errors, total time in ns) when it was last seen.
+        self._before: dict[bytes, tuple[int, int, int]] = {}
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        return (self.requests, self.calls, self.call_errors, self.windows, self.transitions, self.xids)
+        return (
+            self.requests,
+            self.calls,
+            self.call_errors,
+            self.waits,
+            self.windows,
+            self.transitions,
+            self.xids,
+        )
 
     @property
     def histograms(self) -> tuple[HistogramTally, ...]:
@@ -66,24 +94,34 @@ class Counts:
         """What moved since the sample before; a counter that fell is a new process's and starts anew."""
         rows = np.flatnonzero(sample.moved)
         keys, stats = sample.keys[rows], sample.stats[rows]
-        names = keys["call"].tolist(), keys["stage"].tolist(), keys["modality"].tolist()
-        counts, errors = stats["count"].tolist(), stats["errors"].tolist()
+        columns = [
+            *(keys[name].tolist() for name in ("call", "stage", "modality")),
+            *(stats[name].tolist() for name in ("count", "errors", "total_ns")),
+        ]
         raw, size = keys.tobytes(), keys.dtype.itemsize
-        for row, (call, stage, modality) in enumerate(zip(*names, strict=True)):
-            name = self._call_names.get(call)
-            if name is None:
+        for row, (call, stage, modality, count, errors, total_ns) in enumerate(zip(*columns, strict=True)):
+            known = self._calls.get(call)
+            if known is None:
                 continue
             key = raw[row * size : (row + 1) * size]
-            before = self._before.get(key, (0, 0))
-            if counts[row] < before[0]:
-                before = (0, 0)
-            self._before[key] = (counts[row], errors[row])
-            labels = (name, _STAGES[stage], _MODALITIES[modality])
-            self.calls.add(labels, counts[row] - before[0])
-            if errors[row] > before[1]:
-                self.call_errors.add(labels, errors[row] - before[1])
+            before = self._before.get(key, _NEVER)
+            if count < before[0]:
+                before = _NEVER
+            self._before[key] = (count, errors, total_ns)
+            name, reason = known
+            of = (_STAGES[stage], _MODALITIES[modality])
+            self.calls.add((name, *of), count - before[0])
+            if errors > before[1]:
+                self.call_errors.add((name, *of), errors - before[1])
+            if reason is not None and total_ns > before[2]:
+                self.waits.add((*of, reason), (total_ns - before[2]) / 1e9)
         if len(self._before) > 2 * len(sample.keys) + 1024:
             self._forget(sample)
+
+    def add_frame(self, frame: Frame, wall_offset_ns: int) -> None:
+        """When each source was last fresh."""
+        at_seconds = (frame.at_ns + wall_offset_ns) / 1e9
+        self.fresh_seconds |= dict.fromkeys(set(COLLECTORS) - frame.stale, at_seconds)
 
     def add_windows(self, opened: Iterable[AnomalyWindow]) -> None:
         for window in opened:

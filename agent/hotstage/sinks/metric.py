@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a row of the metric table, and its name in OpenTelemetry. No metric here, no client library."""
+"""The shape of a row of the metric table, and its name in OpenTelemetry. No metric, no client library."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -14,14 +14,12 @@ from hotstage.frame.entity import HOST, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.sinks import metrics
 from hotstage.sinks.base import Tick
-from hotstage.sinks.counts import window_labels
-from hotstage.sinks.metrics import Metric
+from hotstage.sinks.counts import COLLECTORS, window_labels
+from hotstage.sinks.metric import Metric
 from hotstage.stages.stage import modality_name, stage_name
 from hotstage.windows.window import AnomalyWindow
 
 Children = list[tuple[tuple[str, ...], float]]
-
-COLLECTORS = ("requests", "calls", "host", "devices")
 
 # nvml.h, nvmlClocksEventReason*
 THROTTLE_REASONS = {
@@ -33,9 +31,22 @@ THROTTLE_REASONS = {
     "hw_power_brake": 0x80,
 }
 
+_OF_INSTANCE = {
+    metrics.INSTANCE_LOAD: "load_ratio",
+    metrics.INSTANCE_CPU: "cpu_load_ratio",
+    metrics.INSTANCE_MEMORY: "memory_load_ratio",
+    metrics.INSTANCE_DEVIATION: "dispatch_deviation",
+}
+_OF_ROUTE = {
+    metrics.ROUTE_HEAT: "endpoint_heat",
+    metrics.ROUTE_RATE: "request_rate",
+    metrics.ROUTE_P95: "latency_p95_seconds",
+    metrics.ROUTE_REQUESTS: "requests_ended",
+}
+
 
 def gauges(tick: Tick) -> dict[Metric, Children]:
-    """Every gauge that speaks of the host; bounded by each metric's cap."""
+    """Every gauge that speaks of the host; the caller cuts each at its metric's cap."""
     children = {
         metrics.STAGE_INFLIGHT: _inflight(tick),
         **_windows(tick.windows.open),
@@ -45,7 +56,7 @@ def gauges(tick: Tick) -> dict[Metric, Children]:
         children |= _frame(tick.frame, tick)
     if tick.devices is not None and tick.devices.is_fresh:
         children |= _devices(tick.devices)
-    return {metric: each[: metric.cap] for metric, each in children.items()}
+    return children
 
 
 def _inflight(tick: Tick) -> Children:
@@ -110,11 +121,6 @@ def _frame(frame: Frame, tick: Tick) -> dict[Metric, Children]:
         labels = (entity.endpoint or "", modality.get(entity.endpoint or "", "unknown"))
         _put(heat, labels, frame.value(entity, "endpoint_heat"))
         _put(latency, labels, frame.value(entity, "latency_p95_seconds"))
-    load: Children = []
-    deviation: Children = []
-    for entity in frame.of_kind(EntityKind.instance):
-        _put(load, (entity.instance or "",), frame.value(entity, "load_ratio"))
-        _put(deviation, (entity.instance or "",), frame.value(entity, "dispatch_deviation"))
     states: Children = []
     for entity in frame.of_kind(EntityKind.stage):
         name = (entity.stage or "", entity.modality or "")
@@ -126,12 +132,36 @@ def _frame(frame: Frame, tick: Tick) -> dict[Metric, Children]:
     return {
         metrics.ENDPOINT_HEAT: heat,
         metrics.ENDPOINT_P95: latency,
-        metrics.INSTANCE_LOAD: load,
-        metrics.INSTANCE_DEVIATION: deviation,
+        **_instances(frame),
+        **_routes(frame, modality),
         metrics.STAGE_STATE: states,
         metrics.UNATTRIBUTED: unattributed,
         metrics.COLLECTOR_UP: [((name,), float(name not in frame.stale)) for name in COLLECTORS],
     }
+
+
+def _instances(frame: Frame) -> dict[Metric, Children]:
+    children: dict[Metric, Children] = {metric: [] for metric in _OF_INSTANCE}
+    for entity in frame.of_kind(EntityKind.instance):
+        for metric, column in _OF_INSTANCE.items():
+            _put(children[metric], (entity.instance or "",), frame.value(entity, column))
+    return children
+
+
+def _routes(frame: Frame, endpoint_modality: Mapping[str, str]) -> dict[Metric, Children]:
+    """The numbers of `/v1/heat`, hottest first: what the cap leaves out is the coolest."""
+    children: dict[Metric, Children] = {metric: [] for metric in _OF_ROUTE}
+    routes = sorted(
+        frame.of_kind(EntityKind.route),
+        key=lambda route: frame.value(route, "endpoint_heat") or 0.0,
+        reverse=True,
+    )
+    for route in routes:
+        endpoint = route.endpoint or ""
+        labels = (endpoint, route.instance or "", endpoint_modality.get(endpoint, "unknown"))
+        for metric, column in _OF_ROUTE.items():
+            _put(children[metric], labels, frame.value(route, column))
+    return children
 
 
 def _devices(devices: DeviceSample) -> dict[Metric, Children]:

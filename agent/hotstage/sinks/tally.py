@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hotstage.sinks.metrics import Metric
+from hotstage.sinks.metric import Metric
 
 Labels = tuple[str, ...]
+HistogramChildren = list[tuple[Labels, list[tuple[str, float]], float]]
+"""Labels, cumulative (upper bound, count) pairs that end with +Inf, sum."""
 OTHER = "other"
 
 
@@ -65,12 +67,17 @@ class HistogramTally:
 
     def items(self) -> Iterator[tuple[Labels, list[tuple[str, float]], float]]:
         """Labels, cumulative (upper bound, count) pairs that end with +Inf, sum."""
-        bounds = [*(repr(float(edge)) for edge in self._edges), "+Inf"]
+        bounds = bounds_of(self.metric.edges)
         for labels, counts in self._counts.items():
             yield labels, list(zip(bounds, accumulate(counts), strict=True)), self._sums[labels]
 
     def __len__(self) -> int:
         return len(self._counts)
+
+
+def bounds_of(edges: Iterable[float]) -> list[str]:
+    """The buckets' upper bounds as `le` shows them, +Inf last."""
+    return [*(repr(float(edge)) for edge in edges), "+Inf"]
 
 
 def _is_full(labels: Labels, children: Mapping[Labels, object], cap: int) -> bool:

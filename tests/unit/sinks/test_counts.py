@@ -21,10 +21,11 @@ IN_ENCODER = (LAUNCH_NAME, "vision_encode", "image")
 
 
 def sample(*rows, at_ns=1):
-    """Rows of (tgid, call, count, errors, moved)."""
+    """Rows of (tgid, call, count, errors, moved) and, where it matters, the total seconds."""
     keys, stats = np.zeros(len(rows), CALL_KEY_DTYPE), np.zeros(len(rows), CALL_STAT_DTYPE)
-    for key, stat, (tgid, call, count, errors, _) in zip(keys, stats, rows, strict=True):
+    for key, stat, (tgid, call, count, errors, _, *seconds) in zip(keys, stats, rows, strict=True):
         key["tgid"], key["call"] = tgid, call
+        stat["total_ns"] = round(sum(seconds) * 1e9)
         key["stage"], key["modality"] = Stage.vision_encode, Modality.image
         stat["count"], stat["errors"] = count, errors
     moved = np.array([row[4] for row in rows], np.bool_)
@@ -86,6 +87,25 @@ def test_keys_of_departed_processes_are_forgotten_in_time():
         counts.add_calls(sample((tgid, LAUNCH, 1, 0, True)))
     assert len(counts._before) < 1_100
     assert dict(counts.calls.items()) == {IN_ENCODER: 2_000}
+
+
+def test_waits_are_the_time_in_blocking_calls_by_reason():
+    ids = {call.name: call_id for call_id, call in calls_by_id().items()}
+    counts = Counts()
+    rows = [("cuStreamSynchronize", 2.0), ("cuEventSynchronize", 0.5), ("cuMemcpyHtoD_v2", 0.25)]
+    counts.add_calls(sample(*((1, ids[name], 4, 0, True, seconds) for name, seconds in rows)))
+    counts.add_calls(sample((1, ids["cuStreamSynchronize"], 5, 0, True, 3.0), (1, LAUNCH, 9, 0, True, 7.0)))
+    assert dict(counts.waits.items()) == {
+        ("vision_encode", "image", "sync"): 3.5,
+        ("vision_encode", "image", "memcpy"): 0.25,
+    }
+
+
+def test_a_source_keeps_the_time_when_it_was_last_fresh(a_frame):
+    counts = Counts()
+    counts.add_frame(a_frame({}, stale=["devices"]), 5_000_000_000_000)
+    counts.add_frame(a_frame({}, stale=["devices", "host"]), 6_000_000_000_000)
+    assert counts.fresh_seconds == {"requests": 6_000.000001, "calls": 6_000.000001, "host": 5_000.000001}
 
 
 def test_marks_are_not_calls():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hotstage.api import documents
 from hotstage.devices.samples import DEVICE_DTYPE, DeviceSample, DevicesState
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.sinks import metrics
@@ -92,6 +93,55 @@ def test_gpus_are_named_while_their_sample_is_fresh(a_tick):
     assert metrics.GPU_INFO not in gauges(a_tick(devices=old))
 
 
-def test_gauges_stay_within_their_cap(a_tick, a_frame):
-    many = {Entity(EntityKind.instance, instance=f"i-{n}"): {"load_ratio": 0.5} for n in range(150)}
-    assert len(gauges(a_tick(frame=a_frame(many)))[metrics.INSTANCE_LOAD]) == metrics.INSTANCE_LOAD.cap
+def test_the_gauges_of_a_route_are_the_numbers_of_the_heat_page(a_tick, a_frame):
+    route = Entity(EntityKind.route, endpoint="/v1/chat", instance="i-0")
+    silent = Entity(EntityKind.route, endpoint="/v1/embed", instance="i-0")
+    instance = {
+        "load_ratio": 0.5,
+        "cpu_load_ratio": 0.7,
+        "memory_load_ratio": 0.3,
+        "dispatch_deviation": -1.5,
+    }
+    columns = {
+        "endpoint_heat": 8.0,
+        "request_rate": 4.0,
+        "latency_p95_seconds": 1.25,
+        "requests_ended": 300.0,
+    }
+    frame = a_frame({route: columns, silent: {"request_rate": 0.0}, INSTANCE: instance})
+    endpoint_modality = {"/v1/chat": "image"}
+    found = gauges(a_tick(frame=frame, endpoint_modality=endpoint_modality))
+    exported = {
+        "heat": metrics.ROUTE_HEAT,
+        "request_rate": metrics.ROUTE_RATE,
+        "latency_p95_seconds": metrics.ROUTE_P95,
+        "requests": metrics.ROUTE_REQUESTS,
+    }
+    of_instance = {
+        "load_ratio": metrics.INSTANCE_LOAD,
+        "cpu_load_ratio": metrics.INSTANCE_CPU,
+        "memory_load_ratio": metrics.INSTANCE_MEMORY,
+        "deviation": metrics.INSTANCE_DEVIATION,
+    }
+    chat, embed = documents.heat(frame, endpoint_modality)["points"]
+    labels = ("/v1/chat", "i-0", "image")
+    assert {name: dict(found[metric])[labels] for name, metric in exported.items()} == {
+        name: chat[name] for name in exported
+    }
+    assert {name: dict(found[metric])["i-0",] for name, metric in of_instance.items()} == {
+        name: chat[name] for name in of_instance
+    }
+    assert embed["latency_p95_seconds"] is None
+    assert ("/v1/embed", "i-0", "unknown") not in dict(found[metrics.ROUTE_P95])
+    assert dict(found[metrics.ROUTE_RATE])["/v1/embed", "i-0", "unknown"] == 0.0
+
+
+def test_the_hottest_routes_come_first(a_tick, a_frame):
+    heats = {f"/{heat}": float(heat) for heat in (3, 9, 1)}
+    frame = a_frame(
+        {
+            Entity(EntityKind.route, endpoint=endpoint, instance="i-0"): {"endpoint_heat": heat}
+            for endpoint, heat in heats.items()
+        }
+    )
+    assert [value for _, value in gauges(a_tick(frame=frame))[metrics.ROUTE_HEAT]] == [9.0, 3.0, 1.0]

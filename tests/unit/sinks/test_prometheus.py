@@ -9,16 +9,23 @@ import time
 from dataclasses import replace
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hotstage.frame.entity import HOST, Entity, EntityKind
+from hotstage.sinks import metrics
 from hotstage.sinks import prometheus as module
 from hotstage.sinks.metrics import METRICS
-from hotstage.sinks.prometheus import PrometheusSink, SelfFacts
+from hotstage.sinks.prometheus import PrometheusSink
+from hotstage.sinks.readings import Reading
+from hotstage.sinks.self_facts import OtlpState, SelfFacts
+from hotstage.sinks.tally import bounds_of
 from hotstage.store.deliveries import DestinationReport, NotifierReport
 from hotstage.store.journal import JournalState
 from hotstage.store.outbox import OutboxState
 from hotstage.windows.window import WindowUpdate
+
+DURATIONS = (0,) * 3 + (2, 1) + (0,) * 7
 
 FACTS = SelfFacts(
     version="0.1.0", loader="libbpf", rung="S", fast_ticks=20, slow_ticks=2, late_ticks=1,
@@ -29,12 +36,14 @@ FACTS = SelfFacts(
 
 @pytest.fixture
 def facts():
-    report = DestinationReport(name="pager", delivered=3, failed=1, dead=0, pending=2, oldest_age_seconds=1.5)
+    report = DestinationReport(name="pager", delivered=3, failed=1, dead=0, pending=2, oldest_age_seconds=1.5,
+        duration_counts=DURATIONS, duration_sum_seconds=0.4)  # fmt: skip
     return replace(
         FACTS,
         journal=JournalState(1, 5, 9, 0, None),
         outbox=OutboxState(4, time.time_ns() - 2_000_000_000, 23),
         notifier=NotifierReport(1, (report,)),
+        otlp=OtlpState(7, {"rate_limit": 2}),
     )
 
 
@@ -50,6 +59,7 @@ def full_tick(a_tick, a_pulse, a_frame, make):
         Entity(EntityKind.endpoint, endpoint="/v1/chat"),
         Entity(EntityKind.instance, instance="i"),
     )
+    route = Entity(EntityKind.route, endpoint="/v1/chat", instance="i")
     return a_tick(
         pulse=a_pulse(
             stages=[("vision_encode", "image", 0.02, 7, 1)],
@@ -61,7 +71,8 @@ def full_tick(a_tick, a_pulse, a_frame, make):
                 HOST: {"unattributed_ratio": 0.0},
                 stage: {"inflight": 1},
                 endpoint: {"endpoint_heat": 4.0, "latency_p95_seconds": 1.0},
-                instance: {"load_ratio": 0.5, "dispatch_deviation": -0.5},
+                instance: {"load_ratio": 0.5, "cpu_load_ratio": 0.4, "dispatch_deviation": -0.5},
+                route: {"endpoint_heat": 4.0, "request_rate": 4.0, "requests_ended": 1},
             }
         ),
         windows=WindowUpdate(opened=(make.window(),), open=(make.window(),)),
@@ -96,6 +107,14 @@ def test_a_scrape_tells_of_the_tick_and_of_the_agent(sink, full_tick):
     assert 1.9 < found["hotstage_webhook_outbox_oldest_age_seconds", ()] < 20
     delivered = (("destination", "pager"), ("result", "delivered"))
     assert found["hotstage_webhook_deliveries_total", delivered] == 3
+    duration = "hotstage_webhook_delivery_duration_seconds"
+    assert found[f"{duration}_count", (("destination", "pager"),)] == 3
+    assert found[f"{duration}_bucket", (("destination", "pager"), ("le", "0.0625"))] == 2
+    assert found[f"{duration}_sum", (("destination", "pager"),)] == 0.4
+    assert found["hotstage_otlp_spans_dropped_total", (("reason", "rate_limit"),)] == 2
+    assert found["hotstage_config_last_reload_successful", ()] == 1
+    fresh = ("hotstage_collector_last_success_timestamp_seconds", (("collector", "calls"),))
+    assert found[fresh] == 1_000.000001
     assert ("hotstage_tick_p99_seconds", (("tick", "slow"),)) not in found
     assert found["hotstage_series", ()] > 20
 
@@ -134,6 +153,16 @@ def test_scrapers_that_come_together_share_one_body(sink, full_tick):
     assert sink.render("")[0] is sink.render("")[0]
 
 
+def test_gauges_beyond_their_cap_are_left_out_and_counted(sink, a_tick, a_frame):
+    many = {Entity(EntityKind.instance, instance=f"i-{n}"): {"load_ratio": 0.5} for n in range(150)}
+    sink.publish(a_tick(frame=a_frame(many)))
+    found = samples(sink)
+    cap = metrics.INSTANCE_LOAD.cap
+    assert sum(name == metrics.INSTANCE_LOAD.name for name, _ in found) == cap
+    dropped = ("hotstage_series_dropped_total", (("metric", metrics.INSTANCE_LOAD.name),))
+    assert found[dropped] == 150 - cap
+
+
 def test_openmetrics_is_given_to_those_who_ask(sink, full_tick):
     sink.publish(full_tick)
     body, content_type = sink.render("application/openmetrics-text; version=1.0.0")
@@ -150,14 +179,30 @@ def test_every_exported_family_is_in_the_table(sink, full_tick):
     assert exported <= table
 
 
-def test_promtool_finds_nothing_to_complain_about(sink, full_tick):
+def promtool_says(body):
     promtool = shutil.which("promtool")
     assert promtool, "promtool is part of Debian's prometheus package (see [tool.hotstage.system-packages])"
+    checked = subprocess.run([promtool, "check", "metrics"], input=body, capture_output=True, check=False)
+    return checked.returncode, checked.stdout + checked.stderr
+
+
+def test_promtool_finds_nothing_to_complain_about(sink, full_tick):
     sink.publish(full_tick)
-    checked = subprocess.run(
-        [promtool, "check", "metrics"], input=sink.render("")[0], capture_output=True, check=False
-    )
-    assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
+    assert promtool_says(sink.render("")[0]) == (0, b"")
+
+
+def test_promtool_finds_nothing_to_complain_about_in_any_row_of_the_table():
+    def readings():
+        for metric in METRICS:
+            labels = ("x",) * len(metric.labels)
+            buckets = [(bound, 1.0) for bound in bounds_of(metric.edges)]
+            yield Reading(metric, [(labels, 1.0)], [(labels, buckets, 0.5)])
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(module.Scrape(readings))
+    body = generate_latest(registry)
+    assert body.count(b"# HELP") == len(METRICS)
+    assert promtool_says(body) == (0, b"")
 
 
 def test_a_hostile_name_cannot_break_the_exposition(sink, a_tick, a_pulse):

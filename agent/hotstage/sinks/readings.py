@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All metrics with their children as of now, for every exporter: what `/metrics` shows, OTLP carries.
+
+Told by the tick, read on demand; no client library. Nothing is kept per child but what `counts.py` holds, so
+a series cannot outlive what it speaks of.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from hotstage.sinks import metrics
+from hotstage.sinks.base import Tick
+from hotstage.sinks.counts import Counts
+from hotstage.sinks.metric import Metric
+from hotstage.sinks.now import Children, gauges
+from hotstage.sinks.self_facts import SelfFacts, self_children
+from hotstage.sinks.tally import HistogramChildren, bounds_of
+from hotstage.store.deliveries import DURATION_EDGES, NotifierReport
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One metric: `children` of a counter or gauge, `histograms` of a histogram."""
+
+    metric: Metric
+    children: Children = field(default_factory=list)
+    histograms: HistogramChildren = field(default_factory=list)
+
+
+class Readings:
+    """`publish` on the tick; `collect` from any thread."""
+
+    def __init__(self, facts: Callable[[], SelfFacts]) -> None:
+        self._facts = facts
+        self._lock = threading.Lock()
+        self._counts = Counts()
+        self._left_out: Counter[Metric] = Counter()
+        self._tick: Tick | None = None
+        self.scrape_seconds: float | None = None
+        """Time the last scrape's body took, told by who made it."""
+
+    def publish(self, tick: Tick) -> None:
+        with self._lock:
+            counts = self._counts
+            counts.add_pulse(tick.pulse, tick.gpu_of_pid)
+            counts.add_windows(tick.windows.opened)
+            counts.add_transitions(tick.transitions)
+            uuid_by_bus = {} if tick.devices is None or not tick.pulse.xids else tick.devices.uuid_by_bus
+            counts.add_xids(tick.pulse.xids, uuid_by_bus, tick.wall_offset_ns)
+            if tick.calls is not None:
+                counts.add_calls(tick.calls)
+            if tick.frame is not None:
+                counts.add_frame(tick.frame, tick.wall_offset_ns)
+            self._tick = _with_last_frame(tick, self._tick)
+
+    def collect(self) -> Iterator[Reading]:
+        """Everything that has a child, in the order of the metric table."""
+        facts = self._facts()
+        with self._lock:
+            tick = self._tick
+            children = {} if tick is None else self._within_caps(gauges(tick))
+            for tally in self._counts.tallies:
+                children[tally.metric] = list(tally.items())
+            children[metrics.GPU_XID_LAST] = list(self._counts.xid_last_seconds.items())
+            children[metrics.COLLECTOR_LAST] = [
+                ((name,), seconds) for name, seconds in self._counts.fresh_seconds.items()
+            ]
+            dropped = Counter(self._left_out)
+            dropped.update({each.metric: each.dropped for each in self._counts.tallies})
+            dropped.update({each.metric: each.dropped for each in self._counts.histograms})
+            histograms = {tally.metric: list(tally.items()) for tally in self._counts.histograms}
+        histograms[metrics.WEBHOOK_DURATION] = _delivery_durations(facts.notifier)
+        children[metrics.SERIES] = [((), float(_series(children, histograms)))]
+        children[metrics.SERIES_DROPPED] = [
+            ((metric.name,), float(count)) for metric, count in dropped.items() if count
+        ]
+        if self.scrape_seconds is not None:
+            children[metrics.SCRAPE_SECONDS] = [((), self.scrape_seconds)]
+        children |= self_children(facts, is_ticking=tick is not None)
+        for metric in metrics.METRICS:
+            if children.get(metric) or histograms.get(metric):
+                yield Reading(metric, children.get(metric, []), histograms.get(metric, []))
+
+    def _within_caps(self, children: dict[Metric, Children]) -> dict[Metric, Children]:
+        for metric, each in children.items():
+            self._left_out[metric] += max(0, len(each) - metric.cap)
+        return {metric: each[: metric.cap] for metric, each in children.items()}
+
+
+def _series(children: dict[Metric, Children], histograms: dict[Metric, HistogramChildren]) -> int:
+    return sum(len(each) for each in children.values()) + sum(
+        len(each) * (len(metric.edges) + 3) for metric, each in histograms.items()
+    )
+
+
+def _delivery_durations(report: NotifierReport | None) -> HistogramChildren:
+    """One histogram per destination whose notifier counts them."""
+    bounds = bounds_of(DURATION_EDGES)
+    destinations = () if report is None else report.destinations
+    return [
+        (
+            (each.name,),
+            list(zip(bounds, accumulate(each.duration_counts), strict=True)),
+            each.duration_sum_seconds,
+        )
+        for each in destinations[: metrics.WEBHOOK_DURATION.cap]
+        if len(each.duration_counts) == len(bounds)
+    ]
+
+
+def _with_last_frame(tick: Tick, before: Tick | None) -> Tick:
+    """Gauges of the slow tick stand until the next one."""
+    if tick.frame is not None or before is None:
+        return tick
+    return Tick(
+        pulse=tick.pulse,
+        windows=tick.windows,
+        breakers=tick.breakers,
+        transitions=tick.transitions,
+        wall_offset_ns=tick.wall_offset_ns,
+        frame=before.frame,
+        calls=None,
+        devices=tick.devices,
+        endpoint_modality=tick.endpoint_modality or before.endpoint_modality,
+        gpu_of_pid=tick.gpu_of_pid,
+    )

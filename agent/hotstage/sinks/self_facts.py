@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent says of itself → metrics. Values only: whoever has the facts hands them in."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hotstage.sinks import metrics
+from hotstage.sinks.metric import Metric
+from hotstage.sinks.now import Children
+from hotstage.store.deliveries import NotifierReport
+from hotstage.store.journal import JournalState
+from hotstage.store.outbox import OutboxState
+
+_STATM = Path("/proc/self/statm")
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpState:
+    """Spans since the start: taken by the collector, and dropped by reason."""
+
+    exported: int
+    dropped: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SelfFacts:
+    """What the agent says of itself; asked for at each scrape. None = unknown, and then absent."""
+
+    version: str
+    loader: str
+    rung: str
+    fast_ticks: int
+    slow_ticks: int
+    late_ticks: int
+    fast_tick_p99_seconds: float | None
+    slow_tick_p99_seconds: float | None
+    attached_symbols: int
+    missed_symbols: int
+    map_bytes: int
+    page_dropped: int
+    losses: Mapping[str, int] = field(default_factory=dict)
+    sink_errors: Mapping[str, int] = field(default_factory=dict)
+    journal: JournalState | None = None
+    outbox: OutboxState | None = None
+    notifier: NotifierReport | None = None
+    is_reload_refused: bool = False
+    otlp: OtlpState | None = None
+
+
+def self_children(facts: SelfFacts, *, is_ticking: bool) -> dict[Metric, Children]:
+    """Every self metric with what is known for it; unknown is left out."""
+    children: dict[Metric, Children] = {
+        metrics.BUILD_INFO: [((facts.version, facts.loader, facts.rung), 1.0)],
+        metrics.UP: [((), float(is_ticking))],
+        metrics.TICKS: [(("fast",), float(facts.fast_ticks)), (("slow",), float(facts.slow_ticks))],
+        metrics.TICKS_LATE: [((), float(facts.late_ticks))],
+        metrics.TICK_P99: [
+            ((tick,), seconds)
+            for tick, seconds in (
+                ("fast", facts.fast_tick_p99_seconds),
+                ("slow", facts.slow_tick_p99_seconds),
+            )
+            if seconds is not None
+        ],
+        metrics.LOSSES: [((name,), float(count)) for name, count in facts.losses.items()],
+        metrics.ATTACHED: [((), float(facts.attached_symbols))],
+        metrics.MISSED: [((), float(facts.missed_symbols))],
+        metrics.AGENT_CPU: [((), sum(os.times()[:2]))],
+        metrics.AGENT_RESIDENT: [((), float(_resident_bytes()))],
+        metrics.MAP_BYTES: [((), float(facts.map_bytes))],
+        metrics.RELOAD_OK: [((), float(not facts.is_reload_refused))],
+        metrics.PAGE_DROPPED: [((), float(facts.page_dropped))],
+        metrics.SINK_ERRORS: [((name,), float(count)) for name, count in facts.sink_errors.items()],
+    }
+    if facts.otlp is not None:
+        children[metrics.OTLP_SPANS] = [((), float(facts.otlp.exported))]
+        children[metrics.OTLP_DROPPED] = [((name,), float(n)) for name, n in facts.otlp.dropped.items()]
+    if facts.journal is not None:
+        children[metrics.STORE_PENDING] = [((), float(facts.journal.pending))]
+        children[metrics.STORE_COMMITTED] = [((), float(facts.journal.committed_total))]
+        children[metrics.STORE_LOST] = [((), float(facts.journal.lost_total))]
+    if facts.outbox is not None:
+        children[metrics.OUTBOX_PENDING] = [((), float(facts.outbox.pending))]
+        children[metrics.OUTBOX_ENQUEUED] = [((), float(facts.outbox.enqueued_total))]
+        oldest_ns = facts.outbox.oldest_created_ns
+        age = 0.0 if oldest_ns is None else max(0.0, time.time() - oldest_ns / 1e9)
+        children[metrics.OUTBOX_AGE] = [((), age)]
+    if facts.notifier is not None:
+        children |= _webhook_children(facts.notifier)
+    return children
+
+
+def _webhook_children(report: NotifierReport) -> dict[Metric, Children]:
+    return {
+        metrics.WEBHOOK_DELIVERIES: [
+            ((each.name, result), float(count))
+            for each in report.destinations
+            for result, count in (
+                ("delivered", each.delivered),
+                ("failed", each.failed),
+                ("dead", each.dead),
+            )
+        ],
+        metrics.WEBHOOK_PENDING: [((each.name,), float(each.pending)) for each in report.destinations],
+        metrics.WEBHOOK_AGE: [((each.name,), each.oldest_age_seconds or 0.0) for each in report.destinations],
+        metrics.WEBHOOK_DISABLED: [((each.name,), float(each.is_disabled)) for each in report.destinations],
+    }
+
+
+def _resident_bytes() -> int:
+    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
