@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -14,8 +15,10 @@ import waitress
 from dash import Dash
 from flask import jsonify
 
+from hotstage.service import service_manager
 from hotstage_explorer.components.notices import freshness
 from hotstage_explorer.feed import Feed
+from hotstage_explorer.lifeline import Lifeline
 from hotstage_explorer.pages import heat
 from hotstage_explorer.security import content_policy, guard, own_names
 from hotstage_explorer.sources import AddressError, AgentSource, Source
@@ -100,12 +103,17 @@ def serve(listen_host: str, port: int, agent_url: str) -> int:
         cleanup_interval=5,
     )
     shown = f"[{listen_host}]" if ":" in listen_host else listen_host
-    print(f"explorer http://{shown}:{listener.getsockname()[1]}/ reads {source.address}", flush=True)
+    here = listener.getsockname()[1]
+    print(f"explorer http://{shown}:{here}/ reads {source.address}", flush=True)
+    status = f"http://{shown}:{here}/ reads {source.address}"
+    lifeline = Lifeline(service_manager(os.environ), listen_host, here, status)
+    lifeline.start()
     try:
         server.run()
     except (KeyboardInterrupt, SystemExit):
         pass
     finally:
+        lifeline.stop()
         server.close()
         app.server.extensions["feed"].close()
     return 0
