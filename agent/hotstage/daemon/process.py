@@ -43,7 +43,8 @@ from hotstage.probes.samples import CallSample
 from hotstage.service import NoManager, ServiceManager
 from hotstage.sinks.base import Sinks, Tick
 from hotstage.sinks.events import EventMaker
-from hotstage.sinks.prometheus import PrometheusSink, SelfFacts
+from hotstage.sinks.prometheus import PrometheusSink
+from hotstage.sinks.self_facts import SelfFacts
 from hotstage.store.deliveries import Deliveries
 from hotstage.store.retention import prune
 from hotstage.store.store import Store

@@ -24,7 +24,7 @@ from hotstage.frame.frame import Frame
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.samples import FastSample
-from hotstage.sinks.prometheus import SelfFacts
+from hotstage.sinks.self_facts import SelfFacts
 from hotstage.stages.snapshot import snapshot
 from hotstage.store import outbox
 from hotstage.store.deliveries import Deliveries
@@ -129,6 +129,7 @@ class LiveSources:
             journal=self._publisher.journal_state(),
             outbox=waiting,
             notifier=self._deliveries.latest(),
+            is_reload_refused=not self._meter.last_reload_successful,
         )
 
     def health(self) -> Health:

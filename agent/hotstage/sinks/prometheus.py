@@ -17,8 +17,6 @@ from hotstage.sinks.readings import Reading, Readings
 from hotstage.sinks.self_facts import SelfFacts
 from hotstage.sinks.tally import HistogramChildren
 
-__all__ = ["PrometheusSink", "SelfFacts"]
-
 CACHE_SECONDS = 0.5
 
 
