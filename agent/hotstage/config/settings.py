@@ -279,6 +279,39 @@ class NotifyConfig(Section, frozen=True, kw_only=True):
     )
 
 
+class OtlpConfig(Section, frozen=True, kw_only=True):
+    """OpenTelemetry: metrics, spans of requests and stages, and window events to a collector, over HTTP."""
+
+    endpoint: Annotated[
+        str | None,
+        Meta(
+            description="base URL of the collector, `/v1/traces` and so on are appended; "
+            "absent = OTEL_EXPORTER_OTLP_ENDPOINT, and off without it"
+        ),
+    ] = None
+    headers_file: Annotated[
+        str | None,
+        Meta(description="file with one `name=value` a line, sent with each export: the place for a token"),
+    ] = None
+    metrics: Annotated[bool, Meta(description="export what `/metrics` shows")] = True
+    traces: Annotated[bool, Meta(description="export spans of finished requests and their stages")] = True
+    events: Annotated[bool, Meta(description="export windows that open or close, as log events")] = True
+    period_seconds: Annotated[PositiveFloat, Meta(description="time between exports of metrics")] = 15.0
+    spans_per_second: Annotated[
+        PositiveFloat, Meta(description="spans exported at most; the rest is dropped and counted")
+    ] = 50.0
+    baseline_ratio: Annotated[
+        Ratio,
+        Meta(
+            description="share of the requests exported that neither failed nor met an anomaly window; "
+            "those that did always are"
+        ),
+    ] = 0.05
+    timeout_seconds: Annotated[
+        PositiveFloat, Meta(description="an export that takes longer, retries included, is given up")
+    ] = 10.0
+
+
 class ExploreConfig(Section, frozen=True, kw_only=True):
     """The explorer."""
 
@@ -306,5 +339,6 @@ class Config(Section, frozen=True, kw_only=True):
     http: HttpConfig = field(default_factory=HttpConfig)
     page: PageConfig = field(default_factory=PageConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)
+    otlp: OtlpConfig = field(default_factory=OtlpConfig)
     explore: ExploreConfig = field(default_factory=ExploreConfig)
     log: LogConfig = field(default_factory=LogConfig)
