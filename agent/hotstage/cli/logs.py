@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines of all processes: sentences with fields, to standard error, as text or JSON."""
+"""Log lines of all processes: sentences with fields, to standard error as text or JSON, or to the journal."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from typing import Any
 
+from hotstage.cli.journald import SOCKET, JournalHandler, is_journal
 from hotstage.clock import SystemClock, rfc3339
 from hotstage.config.settings import LogConfig
 
@@ -15,10 +17,20 @@ _OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asct
 
 
 def start_logging(config: LogConfig, process: str) -> None:
-    """Send every logger of this process to standard error in the configured form."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter(process) if config.format == "json" else _TextFormatter(process))
+    """Send every logger of this process where and in which form the configuration says.
+
+    `auto` is the journal where standard error is the journal's, and text elsewhere.
+    """
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(_JsonFormatter(process) if config.format == "json" else _TextFormatter(process))
+    handler: logging.Handler = lines
+    if config.format == "journal" or (config.format == "auto" and _speaks_to_journal()):
+        handler = JournalHandler(process, _fields, otherwise=lines)
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
+
+
+def _speaks_to_journal() -> bool:
+    return SOCKET.exists() and is_journal(sys.stderr.fileno(), os.environ.get("JOURNAL_STREAM"))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

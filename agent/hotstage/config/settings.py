@@ -320,10 +320,17 @@ class ExploreConfig(Section, frozen=True, kw_only=True):
 
 
 class LogConfig(Section, frozen=True, kw_only=True):
-    """Where and how the processes speak (always standard error)."""
+    """How the processes speak."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["text", "json"] = "text"
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="the least that is told")
+    ] = "info"
+    format: Annotated[
+        Literal["auto", "journal", "text", "json"],
+        Meta(
+            description="auto = fields to the journal where standard error is the journal's, else text lines"
+        ),
+    ] = "auto"
 
 
 class Config(Section, frozen=True, kw_only=True):
