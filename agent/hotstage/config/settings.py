@@ -328,7 +328,7 @@ class LogConfig(Section, frozen=True, kw_only=True):
     format: Annotated[
         Literal["auto", "journal", "text", "json"],
         Meta(
-            description="auto = fields to the journal where standard error is the journal's, else text lines"
+            description="lines, or fields for the journal; auto = the journal where it is our standard error, else text"
         ),
     ] = "auto"
 
