@@ -327,9 +327,7 @@ class LogConfig(Section, frozen=True, kw_only=True):
     ] = "info"
     format: Annotated[
         Literal["auto", "journal", "text", "json"],
-        Meta(
-            description="lines, or fields for the journal; auto = the journal where it is our standard error, else text"
-        ),
+        Meta(description="fields for the journal, or lines; auto = the journal where standard error is its"),
     ] = "auto"
 
 
