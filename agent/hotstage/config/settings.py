@@ -268,6 +268,9 @@ class NotifyConfig(Section, frozen=True, kw_only=True):
     ] = 259_200.0
     connect_timeout_seconds: PositiveFloat = 3.0
     total_timeout_seconds: PositiveFloat = 10.0
+    host: Annotated[
+        str | None, Meta(description="this host's name in messages; without it the system's own")
+    ] = None
     explorer_url: Annotated[
         Annotated[str, Meta(pattern=r"^https?://[^\s@<>|\"]+$")] | None,
         Meta(
