@@ -21,7 +21,7 @@ from hotstage_explorer.feed import Feed
 from hotstage_explorer.lifeline import Lifeline
 from hotstage_explorer.pages import heat
 from hotstage_explorer.security import content_policy, guard, own_names
-from hotstage_explorer.sources import AddressError, AgentSource, Source
+from hotstage_explorer.sources.base import Source
 
 SLOW_PEER_SECONDS = 15
 """A connection that says nothing for this long makes room for others."""
@@ -60,27 +60,23 @@ def create_app(source: Source, *, listen_host: str = "127.0.0.1") -> Dash:
     heat.register(app, feed)
 
     def healthz() -> Any:
-        """This process answers; what it knows of its agent is beside it and never makes it unhealthy."""
+        """This process answers; what it knows of its source is beside it and never makes it unhealthy."""
         picture, now = feed.peek(), time.monotonic()
-        agent = {
+        source = {
+            "name": picture.origin.name,
             "address": feed.address,
             "state": freshness(picture, now),
             "age_seconds": picture.age_seconds(now),
         }
-        return jsonify({"status": "ok", "agent": agent})
+        return jsonify({"status": "ok", "source": source})
 
     app.server.add_url_rule("/healthz", view_func=healthz)
     guard(app.server, content_policy(app.csp_hashes()), own_names(listen_host))
     return app
 
 
-def serve(listen_host: str, port: int, agent_url: str) -> int:
-    """Serve until SIGTERM or SIGINT → 0; a bad address → 2; a port in use → 4. Port 0 is any free one."""
-    try:
-        source = AgentSource(agent_url)
-    except AddressError as error:
-        print(f"hotstage explore: {error}", file=sys.stderr)
-        return 2
+def serve(listen_host: str, port: int, source: Source) -> int:
+    """Serve until SIGTERM or SIGINT → 0; a port in use → 4. Port 0 is any free one."""
     try:
         family = socket.AF_INET6 if ":" in listen_host else socket.AF_INET
         listener = socket.create_server((listen_host, port), family=family)

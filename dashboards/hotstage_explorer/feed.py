@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 
 from hotstage_explorer.picture import Picture, Problem
-from hotstage_explorer.sources import Source
+from hotstage_explorer.sources.base import Source
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Feed:
         self._rest_after_seconds = rest_after_seconds
         self._patience_seconds = patience_seconds
         self._changed = threading.Condition()
-        self._picture = Picture(source.address)
+        self._picture = Picture(source.address, source.origin)
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
         self._closed = False
@@ -96,7 +96,9 @@ class Feed:
             # A fault of ours must be seen on the page, not freeze it without a word.
             log.exception("reading the source failed")
             problem = Problem(
-                f"Reading {self.address} failed inside the explorer: {error!r}.", "Its log has the details."
+                "Explorer failed",
+                f"Reading {self.address} failed inside the explorer: {error!r}.",
+                "Its log has the details.",
             )
             return replace(
                 self._picture, version=self._picture.version + 1, link="unreachable", problem=problem

@@ -96,6 +96,16 @@ def text(value: object, limit: int = MAX_TEXT) -> str:
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
+def pipeline_place(stage: str) -> int:
+    """Where a stage stands in the pipeline; those that a server made up come last."""
+    return _PIPELINE.get(stage, len(_PIPELINE))
+
+
+def urgency(state: str) -> int:
+    """Where a breaker's state stands in a list: what does not admit comes first."""
+    return _URGENCY.get(state, 2)
+
+
 def points(content: dict[str, Any]) -> tuple[HeatPoint, ...]:
     """`/v1/heat` → points, the first of each endpoint × instance × modality."""
     seen: dict[tuple[str, str, str], HeatPoint] = {}
@@ -142,7 +152,7 @@ def stages(content: dict[str, Any]) -> Stages:
         )
         for row in _rows(content, "stages", 1000)
     )
-    ordered = sorted(rows, key=lambda r: (_PIPELINE.get(r.stage, len(_PIPELINE)), r.stage, r.modality))
+    ordered = sorted(rows, key=lambda r: (pipeline_place(r.stage), r.stage, r.modality))
     return Stages(tuple(ordered), positive(content.get("unattributed_ratio")))
 
 
@@ -169,7 +179,7 @@ def breakers(content: dict[str, Any]) -> tuple[BreakerRow, ...]:
                 is_stale=row.get("stale") is True,
             )
         )
-    return tuple(sorted(rows, key=lambda b: (_URGENCY.get(b.state, 2), b.name)))
+    return tuple(sorted(rows, key=lambda b: (urgency(b.state), b.name)))
 
 
 def coverage(content: dict[str, Any]) -> Coverage:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hotstage_explorer.picture import Picture
-from hotstage_explorer.sources import MAX_BODY_BYTES, AgentSource
+from hotstage_explorer.sources.agent import AgentSource
+from hotstage_explorer.sources.wire import MAX_BODY_BYTES
 
 Answer = Callable[[socket.socket, str], None]
 

@@ -320,6 +320,16 @@ class ExploreConfig(Section, frozen=True, kw_only=True):
 
     listen: Annotated[str, Meta(description="address:port of the web page")] = "127.0.0.1:9179"
     agent: Annotated[str, Meta(description="URL of the agent's API")] = "http://127.0.0.1:9178"
+    prometheus: Annotated[
+        str | None,
+        Meta(description="URL of a Prometheus or VictoriaMetrics to read instead of the agent"),
+    ] = None
+    prometheus_token_file: Annotated[
+        str | None, Meta(description="file with the bearer token for it; sent by https or to loopback only")
+    ] = None
+    prometheus_selector: Annotated[str, Meta(description="label matchers that name the series to read")] = (
+        'job="hotstage"'
+    )
 
 
 class LogConfig(Section, frozen=True, kw_only=True):

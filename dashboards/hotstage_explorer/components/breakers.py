@@ -49,8 +49,9 @@ def _breaker(b: BreakerRow, now_ns: int | None) -> Node:
         else chip("dry run", "dry", "the state moves, but callers are not told to heed it"),
         chip(f"override: {b.override.replace('_', ' ')}", "override") if b.override else None,
         chip("stale", "stale", "no data: the state is kept as it was") if b.is_stale else None,
+        chip(b.host, title=f"host: {b.host}") if b.host else None,
         node("span", "since ", moment(b.since_ns), lasted, cls="when"),
         cls="breaker-line",
     )
     reason = node("p", b.reason, cls="cause") if b.reason else None
-    return node("li", head, line, reason, cls=f"breaker {state}", key=b.name)
+    return node("li", head, line, reason, cls=f"breaker {state}", key=f"{b.host}|{b.name}")

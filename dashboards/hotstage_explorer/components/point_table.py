@@ -9,7 +9,7 @@ from typing import Any
 
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
-from hotstage_explorer.components.words import known, nothing, quantile, unknown
+from hotstage_explorer.components.words import chip, known, nothing, quantile, unknown
 from hotstage_explorer.picture import HeatPoint, Section
 
 ROWS_A_PAGE = 20
@@ -50,6 +50,15 @@ def _load(p: HeatPoint) -> Child:
 def _share(ratio: float | None) -> Child:
     return known(units.percent(ratio), "not measured yet")
 
+
+def _host(p: HeatPoint) -> Child:
+    if not p.is_old:
+        return p.host
+    return node("span", p.host, " ", chip("silent", "stale", "no new sample of this host: its last values"))
+
+
+HOST = Column("host", "Host", "", lambda p: p.host, _host, False)
+"""Where there are several."""
 
 COLUMNS = (
     Column("endpoint", "Endpoint", "", lambda p: p.endpoint, lambda p: node("code", p.endpoint), False),
@@ -97,10 +106,10 @@ COLUMNS = (
         "Requests",
         "ended",
         lambda p: p.requests,
-        lambda p: known(units.count(p.requests), "the agent has not said"),
+        lambda p: known(units.count(p.requests), "no count is known"),
     ),
 )
-_BY_KEY = {column.key: column for column in COLUMNS}
+_BY_KEY = {column.key: column for column in (*COLUMNS, HOST)}
 
 
 def view_of(value: Any) -> View:
@@ -134,7 +143,7 @@ def turned(view: View, pages: int) -> View:
 def arranged(points: tuple[HeatPoint, ...], view: View) -> list[HeatPoint]:
     """Filtered and sorted; unknown values come last whichever way it is sorted."""
     words = view.words.lower().split()
-    kept = [p for p in points if all(w in f"{p.endpoint} {p.instance} {p.modality}".lower() for w in words)]
+    kept = [p for p in points if all(word in _said_by(p) for word in words)]
     value = _BY_KEY[view.sort].value
     known_ones = [p for p in kept if value(p) is not None]
     known_ones.sort(key=value, reverse=view.is_descending)
@@ -151,11 +160,12 @@ def point_table(section: Section[tuple[HeatPoint, ...]], view: View) -> tuple[No
         return nothing(f"No endpoint, instance or modality matches “{view.words}”"), "0"
     first = min(view.page, (len(rows) - 1) // ROWS_A_PAGE) * ROWS_A_PAGE
     shown = rows[first : first + ROWS_A_PAGE]
+    columns = (*COLUMNS[:2], HOST, *COLUMNS[2:]) if any(p.host for p in section.value) else COLUMNS
     table = node(
         "table",
         node("caption", "Endpoint × instance: the same figures as the drawing", cls="sr-only"),
-        node("thead", node("tr", *(_head(column, view) for column in COLUMNS))),
-        node("tbody", *(_row(p) for p in shown)),
+        node("thead", node("tr", *(_head(column, view) for column in columns))),
+        node("tbody", *(_row(p, columns) for p in shown)),
     )
     return table, f"{first + 1:,}–{first + len(shown):,} of {len(rows):,}"
 
@@ -174,11 +184,15 @@ def _head(column: Column, view: View) -> Node:
     return node("th", button, scope="col", cls="num" if column.is_number else "", aria_sort=order)
 
 
-def _row(p: HeatPoint) -> Node:
-    head, *others = COLUMNS
+def _said_by(p: HeatPoint) -> str:
+    return f"{p.endpoint} {p.instance} {p.modality} {p.host}".lower()
+
+
+def _row(p: HeatPoint, columns: tuple[Column, ...]) -> Node:
+    head, *others = columns
     return node(
         "tr",
         node("th", head.cell(p), scope="row"),
         *(node("td", column.cell(p), cls="num" if column.is_number else "") for column in others),
-        key=f"{p.endpoint}|{p.instance}|{p.modality}",
+        key=p.key,
     )

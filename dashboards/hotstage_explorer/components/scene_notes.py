@@ -32,7 +32,7 @@ def empty(picture: Picture, selection: points.Selection) -> Node | None:
     if selection.drawn:
         return None
     if picture.heat.read_at is None:
-        return nothing("No data yet", "The first answer of the agent fills this drawing.")
+        return nothing("No data yet", f"The first answer of {picture.origin.name} fills this drawing.")
     if selection.incomplete:
         seen = len(selection.incomplete)
         return nothing(
@@ -48,7 +48,7 @@ def caption(selection: points.Selection) -> list[Node]:
     if selection.drawn:
         hottest = selection.drawn[0]
         figures = (
-            f" on {hottest.instance}: {units.significant(hottest.heat)} weighted requests/s, "
+            f" on {hottest.place}: {units.significant(hottest.heat)} weighted requests/s, "
             f"P95 {units.duration(hottest.p95_seconds)}, load {units.percent(hottest.load_ratio)}"
         )
         said.append(node("p", "Hottest: ", node("code", hottest.endpoint), figures))
@@ -60,8 +60,14 @@ def caption(selection: points.Selection) -> list[Node]:
 
 
 def _incomplete(left: tuple[HeatPoint, ...]) -> str:
-    slow = sum(p.p95_seconds is None for p in left)
-    why = "P95 unknown, n < 20" if slow == len(left) else "a coordinate is unknown"
+    silent = sum(p.is_old for p in left)
+    slow = sum(p.p95_seconds is None for p in left if not p.is_old)
+    reasons = (
+        (silent, "host silent"),
+        (slow, "P95 unknown, n < 20"),
+        (len(left) - silent - slow, "heat or load unknown"),
+    )
+    why = ", ".join(reason for count, reason in reasons if count)
     return f"Not drawn: {len(left):,} ({why}); listed below"
 
 

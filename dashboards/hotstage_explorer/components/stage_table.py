@@ -9,22 +9,11 @@ from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
 from hotstage_explorer.components.windows import severity_class
 from hotstage_explorer.components.words import known, nothing, quantile, unknown
-from hotstage_explorer.picture import Section, StageRow, Stages, WindowRow
-
-_COLUMNS = (
-    ("Stage", ""),
-    ("Modality", ""),
-    ("In flight", "requests"),
-    ("Oldest open", "age"),
-    ("Rate", "requests/s"),
-    ("P50", "last 60 s"),
-    ("P95", "last 60 s"),
-    ("P99", "last 60 s"),
-    ("Ended", "requests"),
-)
+from hotstage_explorer.picture import AGENT, Origin, Section, StageRow, Stages, WindowRow
 
 
-def stage_table(section: Section[Stages], windows: Collection[WindowRow]) -> Node:
+def stage_table(section: Section[Stages], windows: Collection[WindowRow], origin: Origin = AGENT) -> Node:
+    """`windows` flag the rows that they name."""
     if not section.value.rows:
         if section.read_at is None:
             return nothing("Not read yet")
@@ -32,48 +21,69 @@ def stage_table(section: Section[Stages], windows: Collection[WindowRow]) -> Nod
             "No stage has run yet",
             "Stages come from marks in the server, NVTX ranges or rules. Calls without one are unattributed.",
         )
-    named = {(w.names("stage"), w.names("modality")): w for w in windows if w.is_open and w.names("stage")}
+    stages = section.value
+    has_hosts = any(row.host for row in stages.rows)
+    named = {
+        (w.host, w.names("stage"), w.names("modality")): w for w in windows if w.is_open and w.names("stage")
+    }
     return node(
         "table",
         node("caption", "Stages in pipeline order", cls="sr-only"),
-        node("thead", node("tr", *(_head(n) for n in range(len(_COLUMNS))))),
+        node("thead", node("tr", *_heads(stages, has_hosts))),
         node(
             "tbody",
             *(
-                _row(r, named.get((r.stage, r.modality)) or named.get((r.stage, None)))
-                for r in section.value.rows
+                _row(
+                    row,
+                    named.get((row.host, row.stage, row.modality)) or named.get((row.host, row.stage, None)),
+                    origin,
+                    has_hosts,
+                )
+                for row in stages.rows
             ),
         ),
     )
 
 
-def _head(place: int) -> Node:
-    name, unit = _COLUMNS[place]
-    return node("th", name, node("span", unit, cls="unit"), scope="col", cls="num" if place > 1 else "")
+def _heads(stages: Stages, has_hosts: bool) -> list[Node]:
+    words = (("Stage", ""), ("Modality", ""), *((("Host", ""),) if has_hosts else ()))
+    numbers = (
+        ("In flight", "requests"),
+        ("Oldest open", "age"),
+        ("Rate", stages.rate_over),
+        *((name, stages.quantiles_over) for name in ("P50", "P95", "P99")),
+        ("Ended", "requests"),
+    )
+    return [_head(*word) for word in words] + [_head(*number, cls="num") for number in numbers]
 
 
-def _row(row: StageRow, window: WindowRow | None) -> Node:
+def _head(name: str, unit: str, cls: str = "") -> Node:
+    return node("th", name, node("span", unit, cls="unit"), scope="col", cls=cls)
+
+
+def _row(row: StageRow, window: WindowRow | None, origin: Origin, has_hosts: bool) -> Node:
     flag = node("span", "window open", cls=f"flag {severity_class(window.severity)}") if window else None
     numbers: tuple[Child, ...] = (
-        known(units.count(row.inflight), "the agent has not said"),
-        _oldest(row),
+        known(units.count(row.inflight), origin.not_said),
+        _oldest(row, origin),
         known(units.significant(row.rate), "no rate yet"),
         quantile(row.p50_seconds, row.requests),
         quantile(row.p95_seconds, row.requests),
         quantile(row.p99_seconds, row.requests),
-        known(units.count(row.requests), "the agent has not said"),
+        known(units.count(row.requests), origin.not_said),
     )
     return node(
         "tr",
         node("th", node("code", row.stage), flag, scope="row"),
         node("td", row.modality),
+        node("td", row.host) if has_hosts else None,
         *(node("td", number, cls="num") for number in numbers),
         cls=f"marked {severity_class(window.severity)}" if window else "",
-        key=f"{row.stage}|{row.modality}",
+        key=f"{row.host}|{row.stage}|{row.modality}",
     )
 
 
-def _oldest(row: StageRow) -> Child:
+def _oldest(row: StageRow, origin: Origin) -> Child:
     if row.oldest_age_seconds is not None:
         return units.duration(row.oldest_age_seconds)
-    return unknown("the agent has not said" if row.inflight else "nothing is in flight")
+    return unknown("nothing is in flight" if row.inflight == 0 else origin.not_said)

@@ -9,37 +9,36 @@ from hotstage_explorer.components.notices import Freshness
 from hotstage_explorer.components.words import known, unknown
 from hotstage_explorer.picture import Coverage, Picture
 
-_NOT_SAID = "the agent has not said"
-
 
 def status(picture: Picture, state: Freshness, now: float) -> list[Node]:
     """One figure each, as term and description."""
-    seen = picture.coverage.value
+    seen, not_said = picture.coverage.value, picture.origin.not_said
     lost = "number bad" if seen.lost else "number"
     ratio = units.percent(picture.stages.value.unattributed_ratio)
     return [
-        _figure("Host", picture.host or unknown(_NOT_SAID), kind="host", title=picture.host),
+        _figure("Source", picture.origin.name, kind="host", title=picture.address),
+        _figure("Host", picture.host or unknown(not_said), kind="host", title=picture.host),
         _figure(
             "Probes",
-            known(_probes(seen), _NOT_SAID),
+            known(_probes(seen), not_said),
             title="compiler of the probes, and attach rung: S, M or P",
         ),
-        _figure("Attached", *_attached(seen)),
+        _figure("Attached", *_attached(seen, not_said)),
         _figure(
             "Calls counted",
-            known(units.count(seen.counted), _NOT_SAID),
+            known(units.count(seen.counted), not_said),
             kind="number",
             title=_open_calls(seen),
         ),
         _figure(
-            "Lost", known(units.count(seen.lost), _NOT_SAID), kind=lost, title="events whose count was lost"
+            "Lost", known(units.count(seen.lost), not_said), kind=lost, title="events whose count was lost"
         ),
         _figure(
             "Unattributed",
-            known(ratio, "no launch-class call was seen yet"),
+            known(ratio, _no_ratio(picture)),
             title="launch-class calls without a stage ÷ all launch-class calls",
         ),
-        _figure("Tick", *_tick(picture, state, now), kind=f"tick {state}"),
+        _figure(picture.origin.moment.capitalize(), *_tick(picture, state, now), kind=f"tick {state}"),
     ]
 
 
@@ -52,9 +51,15 @@ def _probes(seen: Coverage) -> str:
     return " · ".join(word for word in said if word) or units.DASH
 
 
-def _attached(seen: Coverage) -> list[Child]:
+def _no_ratio(picture: Picture) -> str:
+    if len(picture.hosts) > 1:
+        return "each host has its own: choose one"
+    return "no launch-class call was seen yet"
+
+
+def _attached(seen: Coverage, not_said: str) -> list[Child]:
     if seen.attached is None:
-        return [unknown(_NOT_SAID)]
+        return [unknown(not_said)]
     several = "" if seen.processes == 1 else "es"
     return [
         f"{units.count(seen.attached)} symbols",
@@ -71,7 +76,7 @@ def _open_calls(seen: Coverage) -> str | None:
 
 def _tick(picture: Picture, state: Freshness, now: float) -> list[Child]:
     if picture.tick is None:
-        return [unknown("no tick was read yet")]
+        return [unknown(f"no {picture.origin.moment} was read yet")]
     words = {"live": "live", "stale": "old", "unreachable": "no answer", "starting": "starting"}[state]
     age = units.age(picture.age_seconds(now))
     return [node("span", cls="dot", aria_hidden="true"), f"{words} · {age} ago"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
 from hotstage_explorer.components.words import chip, moment, nothing
-from hotstage_explorer.picture import Evidence, Section, WindowRow
+from hotstage_explorer.picture import AGENT, Evidence, Origin, Section, WindowRow
 
 MAX_CLOSED = 12
 _KINDS = {
@@ -21,20 +21,20 @@ _ENTITY_ORDER = ("stage", "modality", "endpoint", "instance", "gpu_uuid", "pci_b
 _ENTITY_LABELS = {"gpu_uuid": "", "pci_bus_id": "PCI"}
 
 
-def windows(section: Section[tuple[WindowRow, ...]], now_ns: int | None) -> Node:
+def windows(section: Section[tuple[WindowRow, ...]], now_ns: int | None, origin: Origin = AGENT) -> Node:
     """Open ones first, closed ones greyed; `now_ns` is the agent's wall clock."""
     rows = section.value
     shown = [w for w in rows if w.is_open] + [w for w in rows if not w.is_open][:MAX_CLOSED]
     if shown:
-        return node("ul", *(_window(w, now_ns) for w in shown), cls="windows")
+        return node("ul", *(_window(w, now_ns, origin) for w in shown), cls="windows")
     if section.read_at is None:
         return nothing("Not read yet")
-    return nothing("No anomaly window", "None is open and none has closed since the agent started.")
+    return nothing("No anomaly window", origin.no_window)
 
 
 def tally(section: Section[tuple[WindowRow, ...]]) -> str:
     """The panel's count, e.g. `2 open`."""
-    return f"{sum(w.is_open for w in section.value)} open" if section.read_at is not None else ""
+    return f"{sum(w.count for w in section.value if w.is_open)} open" if section.read_at is not None else ""
 
 
 def kind_name(kind: str) -> str:
@@ -46,17 +46,17 @@ def severity_class(severity: str) -> str:
     return severity if severity in _SEVERITIES else "info"
 
 
-def _window(w: WindowRow, now_ns: int | None) -> Node:
+def _window(w: WindowRow, now_ns: int | None, origin: Origin) -> Node:
     severity = severity_class(w.severity)
     head = node(
         "div",
         node("span", w.severity, cls=f"severity {severity}"),
-        node("strong", kind_name(w.kind), title=w.kind),
+        node("strong", kind_name(w.kind) + (f" × {w.count}" if w.count > 1 else ""), title=w.kind),
         node("span", *_span(w, now_ns), cls="when"),
         cls="window-head",
     )
     chips = node("div", *(chip(_entity(k, v), title=f"{k}: {v}") for k, v in _ordered(w)), cls="chips")
-    cause = node("p", w.cause or "No cause named yet.", cls="cause")
+    cause = node("p", w.cause or origin.no_cause, cls="cause")
     state = "open" if w.is_open else "closed"
     return node("li", head, chips, cause, _details(w), cls=f"window {severity} {state}", key=w.id)
 
@@ -66,18 +66,22 @@ def _span(w: WindowRow, now_ns: int | None) -> list[Child]:
     lasted = (
         "" if end_ns is None or w.opened_ns is None else units.age(max(0.0, (end_ns - w.opened_ns) / 1e9))
     )
+    about = "about " if w.is_about else ""
+    if w.is_open and w.opened_ns is None:
+        return ["just opened"]
     if w.is_open:
-        return ["since ", moment(w.opened_ns), f" · {lasted}" if lasted else ""]
-    return ["closed ", moment(w.closed_ns), f" · lasted {lasted}" if lasted else ""]
+        return [f"since {about}", moment(w.opened_ns), f" · {lasted}" if lasted else ""]
+    return [f"closed {about}", moment(w.closed_ns), f" · lasted {about}{lasted}" if lasted else ""]
 
 
 def _ordered(w: WindowRow) -> list[tuple[str, str]]:
     rank = {name: n for n, name in enumerate(_ENTITY_ORDER)}
-    return sorted(w.entity, key=lambda item: rank.get(item[0], len(rank)))
+    host = (("host", w.host),) if w.host else ()
+    return sorted((*w.entity, *host), key=lambda item: rank.get(item[0], len(rank)))
 
 
 def _entity(key: str, value: str) -> str:
-    if key in ("stage", "modality", "endpoint"):
+    if key in ("stage", "modality", "endpoint", "host"):
         return value
     short = value if len(value) <= 20 else f"{value[:12]}…{value[-4:]}"
     return f"{_ENTITY_LABELS.get(key, key)} {short}".strip()

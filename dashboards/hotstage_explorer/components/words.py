@@ -39,6 +39,11 @@ def chip(label: str, kind: str = "", title: str | None = None) -> Node:
     return node("span", label, cls=f"chip {kind}".strip(), title=title)
 
 
+def noted(rows: object, said: str | None) -> Node | None:
+    """What the numbers of a panel with `rows` are not, to stand under them."""
+    return node("p", said, cls="note soft") if rows and said else None
+
+
 def moment(wall_ns: int | None) -> Node:
     """A wall-clock time; the page says once that all times are UTC."""
     stamp = units.stamp(wall_ns)

@@ -69,7 +69,7 @@ def columns(
     load_top = _rounded(100 * scales.load_end(load_axis))
     ends = axes(scales, load_top, is_log=is_log)
     made = {
-        "ids": [f"{p.endpoint}|{p.instance}|{p.modality}" for p in drawn],
+        "ids": [p.key for p in drawn],
         "x": [_rounded(p.heat) for p in drawn],
         "y": [_rounded((p.p95_seconds or 0) * per_unit) for p in drawn],
         "z": [_rounded((p.load_ratio or 0) * 100) for p in drawn],
@@ -123,7 +123,7 @@ def _log_ticks(floor: float, top: float) -> list[float]:
 def _hover_parts(p: HeatPoint) -> list[str]:
     return [
         _safe(p.endpoint),
-        _safe(p.instance),
+        _safe(p.place, 160),
         _safe(p.modality),
         units.significant(p.heat),
         _known(units.significant(p.request_rate)),

@@ -16,6 +16,7 @@ from dash.exceptions import PreventUpdate
 from hotstage_explorer import units
 from hotstage_explorer.components import (
     breakers,
+    hosts,
     notices,
     point_table,
     scene_notes,
@@ -25,6 +26,7 @@ from hotstage_explorer.components import (
 )
 from hotstage_explorer.components.graph import graph
 from hotstage_explorer.components.node import Node, as_json
+from hotstage_explorer.components.words import noted
 from hotstage_explorer.feed import Feed
 from hotstage_explorer.figures import points
 from hotstage_explorer.figures.heat_plane import plane
@@ -46,8 +48,11 @@ def content(
     scales: Scales | None = None,
     is_log: bool = False,
     load_axis: LoadAxis = "auto",
+    host: str = hosts.ALL,
 ) -> tuple[dict[str, Any], Scales]:
     """(all that one picture puts on the page, the axes' ends to grow from); `now` is monotonic seconds."""
+    choice = hosts.hosts(picture, host, now)
+    picture = picture.seen_at(now).of_host(host)
     state = notices.freshness(picture, now)
     selection = points.select(picture.heat.value)
     ends = grown(scales, selection.drawn)
@@ -57,7 +62,10 @@ def content(
         "state": state,
         "open_windows": sum(w.is_open for w in picture.windows.value),
         "drawing": points.columns(selection.drawn, ends, is_log=is_log, load_axis=load_axis),
-        "panels": _panels(picture, now, state, selection, view),
+        "panels": {
+            **_panels(picture, now, state, selection, view),
+            "heat-hosts": as_json([*choice]),
+        },
     }
     return shown, ends
 
@@ -93,11 +101,17 @@ def _panels(
         "heat-basis": [scene_notes.basis(picture)],
         "heat-legend": [*scene_notes.legend(selection)],
         "heat-caption": [*scene_notes.caption(selection)],
-        "heat-windows": [windows.windows(picture.windows, picture.tick_wall_ns)],
+        "heat-windows": [
+            windows.windows(picture.windows, picture.tick_wall_ns, picture.origin),
+            noted(picture.windows.value, picture.origin.note("windows")),
+        ],
         "heat-windows-tally": [windows.tally(picture.windows)],
-        "heat-breakers": [breakers.breakers(picture.breakers, picture.tick_wall_ns)],
+        "heat-breakers": [
+            breakers.breakers(picture.breakers, picture.tick_wall_ns),
+            noted(picture.breakers.value, picture.origin.note("breakers")),
+        ],
         "heat-breakers-tally": [breakers.tally(picture.breakers)],
-        "heat-stages": [stage_table.stage_table(picture.stages, picture.windows.value)],
+        "heat-stages": [stage_table.stage_table(picture.stages, picture.windows.value, picture.origin)],
         "heat-points": [table],
         "heat-points-place": [place],
     }
@@ -105,7 +119,9 @@ def _panels(
 
 
 def _register_tick(app: Dash, feed: Feed) -> None:
-    def tick(_beat: int, p95: str, load: str, _refit: int, view: Any, kept: Any) -> tuple[Any, Any]:
+    def tick(
+        _beat: int, p95: str, load: str, _refit: int, view: Any, host: Any, kept: Any
+    ) -> tuple[Any, Any]:
         picture = feed.latest()
         known = kept if isinstance(kept, dict) else {}
         if ctx.triggered_id == "heat-beat" and known.get("version") == picture.version:
@@ -118,6 +134,7 @@ def _register_tick(app: Dash, feed: Feed) -> None:
             scales=scales,
             is_log=p95 == "log",
             load_axis=load_axis_of(load),
+            host=hosts.chosen_of(host, picture),
         )
         return shown, {"version": picture.version, "scales": ends.to_json()}
 
@@ -129,6 +146,7 @@ def _register_tick(app: Dash, feed: Feed) -> None:
         Input("heat-load-axis", "data"),
         Input("heat-refit", "n_clicks"),
         Input("heat-view-of-points", "data"),
+        Input("heat-host", "data"),
         State("heat-kept", "data"),
         prevent_initial_call=True,
     )(tick)
@@ -147,8 +165,10 @@ def _register_tick(app: Dash, feed: Feed) -> None:
 
 
 def _register_drawing(app: Dash, feed: Feed) -> None:
-    def draw(view: str, p95: str, load: str, kept: Any) -> dcc.Graph:
-        selection = points.select(feed.latest().heat.value)
+    def draw(view: str, p95: str, load: str, host: Any, kept: Any) -> dcc.Graph:
+        picture = feed.latest()
+        seen = picture.seen_at(time.monotonic()).of_host(hosts.chosen_of(host, picture))
+        selection = points.select(seen.heat.value)
         scales = Scales.from_json(kept.get("scales")) if isinstance(kept, dict) else None
         ends = grown(scales, selection.drawn)
         columns = points.columns(selection.drawn, ends, is_log=p95 == "log", load_axis=load_axis_of(load))
@@ -159,6 +179,7 @@ def _register_drawing(app: Dash, feed: Feed) -> None:
         Input("heat-view", "data"),
         State("heat-p95-axis", "data"),
         State("heat-load-axis", "data"),
+        State("heat-host", "data"),
         State("heat-kept", "data"),
         prevent_initial_call=True,
     )(draw)

@@ -27,11 +27,13 @@ def page(shown: dict[str, Any], kept: dict[str, Any], title: str, path: str) -> 
             dcc.Store(id="heat-kept", data=kept),
             dcc.Store(id="heat-view-of-points"),
             dcc.Store(id="heat-sort"),
+            dcc.Store(id="heat-host"),
             dcc.Store(id="heat-applied"),
             _header(title, path),
             html.Section(
                 [
                     html.Dl(id="heat-status", className="status"),
+                    html.Div(id="heat-hosts", className="choice-box"),
                     html.Div(id="heat-announcement", className="sr-only", role="status"),
                     html.Div(id="heat-notices", className="notices"),
                     _server_lost(),

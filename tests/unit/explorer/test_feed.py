@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 
 from hotstage_explorer.feed import Feed
-from hotstage_explorer.picture import Picture
+from hotstage_explorer.picture import AGENT, Picture
 
 
 class CountingSource:
     """A source that numbers its pictures, and fails or waits when told."""
 
     address = "http://127.0.0.1:1"
+    origin = AGENT
 
     def __init__(self) -> None:
         self.reads = 0

@@ -16,9 +16,7 @@ def test_a_bad_place_to_listen_is_a_usage_error_that_shows_a_good_one(listen: st
     assert "127.0.0.1:9179" in outcome.output
 
 
-@pytest.mark.parametrize(
-    "agent", ["ftp://h", "127.0.0.1:9178", "http://", "http://u:p@h/", "http://h/path", "http://h:99999"]
-)
+@pytest.mark.parametrize("agent", ["ftp://h", "127.0.0.1:9178", "http://", "http://h/path", "http://h:99999"])
 def test_a_bad_agent_address_is_a_usage_error(agent: str) -> None:
     outcome = CliRunner().invoke(main, ["--listen", "127.0.0.1:0", "--agent", agent])
     assert outcome.exit_code == 2

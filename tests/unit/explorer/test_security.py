@@ -7,12 +7,13 @@ import pytest
 from flask.testing import FlaskClient
 
 from hotstage_explorer.app import create_app
-from hotstage_explorer.picture import Picture
+from hotstage_explorer.picture import AGENT, Picture
 from hotstage_explorer.security import is_allowed, own_names
 
 
 class QuietSource:
     address = "http://127.0.0.1:1"
+    origin = AGENT
 
     def read(self, previous: Picture) -> Picture:
         return Picture(self.address, version=previous.version + 1, link="live")
@@ -95,4 +96,4 @@ def test_health_is_ours_and_not_the_agents(client: FlaskClient) -> None:
     answer = client.get("/healthz")
     assert answer.status_code == 200
     assert answer.json["status"] == "ok"
-    assert answer.json["agent"]["address"] == "http://127.0.0.1:1"
+    assert answer.json["source"]["address"] == "http://127.0.0.1:1"

@@ -164,7 +164,11 @@ def test_an_unreachable_agent_is_named_with_remedy_and_the_age_of_what_is_shown(
     picture = Picture(
         "http://h:1",
         link="unreachable",
-        problem=Problem("No answer from http://h:1: connection refused.", "Start it with `hotstage agent`."),
+        problem=Problem(
+            "Agent unreachable",
+            "No answer from http://h:1: connection refused.",
+            "Start it with `hotstage agent`.",
+        ),
         tick_wall_ns=NOW_NS,
         tick_moved_at=100.0,
     )

@@ -1,46 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where pictures come from: the only HTTP of this program. One `read` is one look at everything a page shows.
-
-A source never raises for what the other side does: refusal, slowness, bad status and bad bodies become part
-of the picture. It follows no redirect, uses no proxy, asks for no compression, bounds bodies and waits.
-"""
+"""Pictures from one agent's HTTP API: five bodies of one moment, asked for in turn over one connection."""
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
-from urllib.parse import urlsplit
-
-import urllib3
-from urllib3.exceptions import HTTPError, LocationParseError
+from typing import Any
 
 from hotstage_explorer import parse
-from hotstage_explorer.picture import Picture, Problem, Section
-
-MAX_BODY_BYTES = 16 << 20
-
-
-class Source(Protocol):
-    address: str
-
-    def read(self, previous: Picture) -> Picture:
-        """The next picture; what could not be read is carried over from `previous`, the reason beside it."""
-        ...
-
-
-class AddressError(ValueError):
-    """The address is not one that an agent can have."""
-
-
-class UnreachableError(Exception):
-    """Nobody answers in time."""
-
-
-class AnswerError(Exception):
-    """Somebody answers, but not with what was asked for."""
+from hotstage_explorer.picture import AGENT, Picture, Problem, Section
+from hotstage_explorer.sources.base import (
+    AnswerError,
+    UnreachableError,
+    is_loopback,
+    plain_address,
+    server_url,
+)
+from hotstage_explorer.sources.wire import Wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +42,8 @@ _PARTS = (
 class AgentSource:
     """A hotstage agent over TCP, e.g. http://127.0.0.1:9178."""
 
+    origin = AGENT
+
     def __init__(
         self,
         address: str,
@@ -73,26 +52,13 @@ class AgentSource:
         monotonic: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Raises AddressError for anything but http(s)://host[:port]."""
-        try:
-            url = urlsplit(address)
-            port = url.port
-        except ValueError as error:
-            raise AddressError(f"{address!r} is not an address: {error}") from error
-        if (
-            url.scheme not in ("http", "https")
-            or not url.hostname
-            or url.username
-            or url.path.strip("/")
-            or url.query
-        ):
-            raise AddressError(f"{address!r} is not an address like http://127.0.0.1:9178")
-        host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
-        self.address = f"{url.scheme}://{host}" + (f":{port}" if port else "")
-        self._shares_clock = _is_loopback(url.hostname)
+        """Raises SettingError for anything but http(s)://host[:port]."""
+        url = server_url(address, example="http://127.0.0.1:9178")
+        self.address = plain_address(url)
+        self._shares_clock = is_loopback(url.hostname)
         self._timeout_seconds = timeout_seconds
         self._monotonic, self._wall_ns = monotonic, wall_ns
-        self._pool = urllib3.PoolManager(maxsize=1, retries=False)
+        self._wire = Wire(monotonic=monotonic)
         self._tags: dict[str, tuple[str, dict[str, Any]]] = {}
 
     def read(self, previous: Picture) -> Picture:
@@ -121,6 +87,7 @@ class AgentSource:
         if not bodies:
             reason = next(s.problem for s in sections.values() if s.problem)
             problem = Problem(
+                "Agent unreachable",
                 f"{self.address} answers, but not like a hotstage agent: {reason}.",
                 "Check the address given with --agent, and that agent and explorer are of the same version.",
             )
@@ -159,103 +126,34 @@ class AgentSource:
         )
 
     def _get(self, part: _Part, give_up: float) -> dict[str, Any]:
+        """The part's body; an unchanged one is not sent again."""
         path = part.path
         wait = min(self._timeout_seconds, give_up - self._monotonic())
         if wait <= 0:
             raise UnreachableError(f"{path} was not asked for: the answers before it took too long")
         known = self._tags.get(path)
-        headers = {
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": "hotstage-explorer",
-        }
-        if known:
-            headers["If-None-Match"] = known[0]
-        try:
-            answer = self._pool.request(
-                "GET",
-                self.address + path + part.query,
-                headers=headers,
-                timeout=wait,
-                redirect=False,
-                preload_content=False,
-                decode_content=False,
-            )
-        except LocationParseError as error:
-            raise UnreachableError(str(error)) from error
-        except HTTPError as error:
-            raise UnreachableError(_plain(error, wait)) from error
-        try:
-            return self._content(path, answer, self._monotonic() + wait, known)
-        except HTTPError as error:
-            raise AnswerError(f"{path} broke off: {_plain(error, wait)}") from error
-        finally:
-            answer.close()  # keeps the connection when the body was read to its end
-
-    def _content(
-        self,
-        path: str,
-        answer: urllib3.BaseHTTPResponse,
-        give_up: float,
-        known: tuple[str, dict[str, Any]] | None,
-    ) -> dict[str, Any]:
-        raw = self._bounded(path, answer, give_up)
-        if answer.status == 304 and known:
+        headers = {"If-None-Match": known[0]} if known else {}
+        reply = self._wire.get(self.address + path + part.query, what=path, wait=wait, headers=headers)
+        if reply.status == 304 and known:
             return known[1]
-        if answer.status != 200:
-            raise AnswerError(f"{path} answered HTTP {answer.status}{_said(raw)}")
+        if reply.status != 200:
+            raise AnswerError(f"{path} answered HTTP {reply.status}{_said(reply.body)}")
         try:
-            content = parse.body(raw)
+            content = parse.body(reply.body)
         except parse.BodyError as error:
             raise AnswerError(f"{path} answered with {error}") from error
-        tag = answer.headers.get("ETag")
+        tag = reply.headers.get("ETag")
         if tag and len(tag) < 200:
             self._tags[path] = (tag, content)
         return content
 
-    def _bounded(self, path: str, answer: urllib3.BaseHTTPResponse, give_up: float) -> bytes:
-        chunks: list[bytes] = []
-        size = 0
-        while chunk := answer.read1(1 << 16):
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > MAX_BODY_BYTES:
-                raise AnswerError(f"{path} sent more than {MAX_BODY_BYTES >> 20} MiB")
-            if self._monotonic() > give_up:
-                raise AnswerError(f"{path} did not finish its answer in time")
-        return b"".join(chunks)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
 
 def _nobody(address: str, error: UnreachableError) -> Problem:
     return Problem(
+        "Agent unreachable",
         f"No answer from the agent at {address}: {error}.",
         "Start it with `hotstage agent`, or give its address with --agent. This page tries every second.",
     )
-
-
-def _plain(error: HTTPError, wait: float) -> str:
-    """urllib3's wording, which names objects by address, → words for people."""
-    said = str(error)
-    if "timed out" in said.lower():
-        return f"no answer within {wait:.1f} s"
-    for words in (
-        "Connection refused",
-        "Name or service not known",
-        "Temporary failure in name resolution",
-        "No route to host",
-    ):
-        if words in said:
-            return words[0].lower() + words[1:]
-    return type(error).__name__.removesuffix("Error").removesuffix("Exception").lower() + " error"
 
 
 def _said(raw: bytes) -> str:

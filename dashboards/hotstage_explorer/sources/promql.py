@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client for the query API that Prometheus and VictoriaMetrics share. It knows no metric of ours.
+
+`nocache` asks VictoriaMetrics for the newest samples: it would hold back the last 30 s otherwise, and answer
+as of then without saying so. Prometheus does not know the word and does not mind it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from hotstage_explorer import parse
+from hotstage_explorer.sources.base import (
+    AnswerError,
+    SettingError,
+    is_loopback,
+    plain_address,
+    server_url,
+)
+from hotstage_explorer.sources.wire import Reply, Wire
+
+MAX_SERIES = 100_000
+MAX_TOKEN_BYTES = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series; points are (unix seconds, value), None for NaN and infinities."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float | None], ...]
+
+    @property
+    def value(self) -> float | None:
+        """The last one."""
+        return self.points[-1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`at`: the server's unix time that was asked for, or its clock; `caveats`: what it says against it."""
+
+    series: tuple[Series, ...]
+    at: float
+    caveats: tuple[str, ...]
+
+
+class PromQL:
+    """One server, e.g. http://127.0.0.1:9090 or https://vm.example/select/0/prometheus."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token_file: str | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Raises SettingError for an unusable address, or a token that would travel in the clear."""
+        url = server_url(address, example="http://127.0.0.1:9090", may_have_path=True)
+        if token_file and url.scheme != "https" and not is_loopback(url.hostname):
+            raise SettingError(
+                "prometheus_token_file: a token is sent by https, or to loopback; "
+                f"use an https address instead of {plain_address(url)}"
+            )
+        self.address = plain_address(url)
+        self._token_file = Path(token_file) if token_file else None
+        self._wall = wall
+        self._wire = Wire(monotonic=monotonic)
+
+    def query(self, expression: str, *, wait: float, at: float | None = None) -> Answer:
+        """The value of `expression` at unix time `at`, None: now. A range selector gives raw samples.
+
+        Raises UnreachableError, AnswerError.
+        """
+        asked = {"query": expression, "nocache": "1"} | ({} if at is None else {"time": f"{at:.3f}"})
+        return self._answer("query", asked, wait, at)
+
+    def query_range(self, expression: str, *, start: float, end: float, step: float, wait: float) -> Answer:
+        """Values at start, start + step, … up to end (unix seconds). Raises as `query` does."""
+        asked = {"query": expression, "nocache": "1", "step": f"{step:.3f}"}
+        asked |= {"start": f"{start:.3f}", "end": f"{end:.3f}"}
+        return self._answer("query_range", asked, wait, end)
+
+    def engine(self, *, wait: float) -> str:
+        """Who answers: `Prometheus 2.42.0`, `VictoriaMetrics`, or as it calls itself. Raises as `query` does.
+
+        VictoriaMetrics answers with less than Prometheus does, and names its host in a header.
+        """
+        reply, content = self._get("status/buildinfo", {}, wait)
+        facts = content.get("data")
+        facts = facts if isinstance(facts, dict) else {}
+        version = parse.text(facts.get("version"), 24).partition("+")[0]
+        if facts.get("application"):
+            return f"{parse.text(facts['application'], 32)} {version}".rstrip()
+        if facts.get("goVersion"):
+            return f"Prometheus {version}".rstrip()
+        return "VictoriaMetrics" if "X-Server-Hostname" in reply.headers else "the PromQL server"
+
+    def _answer(self, verb: str, asked: Mapping[str, str], wait: float, at: float | None) -> Answer:
+        reply, content = self._get(verb, asked, wait)
+        data = content.get("data")
+        if not isinstance(data, dict) or not isinstance(data.get("result"), list):
+            raise AnswerError(f"{verb} answered without a result")
+        rows = data["result"]
+        if data.get("resultType") == "scalar":
+            rows = [{"metric": {}, "value": rows}]
+        if len(rows) > MAX_SERIES:
+            raise AnswerError(f"{verb} answered with more than {MAX_SERIES:,} series")
+        series = tuple(each for row in rows if (each := _series(row)) is not None)
+        if at is None:
+            is_instant = data.get("resultType") != "matrix" and series
+            at = series[0].points[-1][0] if is_instant else self._server_clock(reply)
+        return Answer(series, at, _caveats(content))
+
+    def _get(self, verb: str, asked: Mapping[str, str], wait: float) -> tuple[Reply, dict[str, Any]]:
+        url = f"{self.address}/api/v1/{verb}" + (f"?{urlencode(asked)}" if asked else "")
+        reply = self._wire.get(url, what=verb, wait=wait, headers=self._authorization())
+        try:
+            content = parse.body(reply.body)
+        except parse.BodyError as error:
+            raise AnswerError(f"{verb} answered HTTP {reply.status} with {error}") from error
+        if reply.status != 200 or content.get("status") != "success":
+            said = parse.text(content.get("error"), 200)
+            raise AnswerError(f"{verb} answered HTTP {reply.status}" + (f": {said}" if said else ""))
+        return reply, content
+
+    def _authorization(self) -> dict[str, str]:
+        """Read anew for every request: a token in a file is one that changes."""
+        if self._token_file is None:
+            return {}
+        try:
+            with self._token_file.open("rb") as file:
+                token = file.read(MAX_TOKEN_BYTES + 1).strip()
+        except OSError as error:
+            raise AnswerError(
+                f"the token file {self._token_file} cannot be read: {error.strerror}"
+            ) from error
+        if not token or len(token) > MAX_TOKEN_BYTES or any(byte <= 0x20 or byte >= 0x7F for byte in token):
+            raise AnswerError(f"the token file {self._token_file} does not hold one line with a token")
+        return {"Authorization": f"Bearer {token.decode('ascii')}"}
+
+    def _server_clock(self, reply: Reply) -> float:
+        """An empty answer names no time; every HTTP answer does, to the second."""
+        try:
+            return parsedate_to_datetime(reply.headers.get("Date", "")).timestamp()
+        except ValueError:
+            return self._wall()
+
+
+def _series(row: object) -> Series | None:
+    if not isinstance(row, dict) or not isinstance(labels := row.get("metric"), dict):
+        return None
+    raw = row.get("values", [row.get("value")])
+    points = [point for each in raw if (point := _point(each))] if isinstance(raw, list) else []
+    named = {parse.text(name, 200): parse.text(value, 1000) for name, value in labels.items()}
+    return Series(named, tuple(points)) if points else None
+
+
+def _point(raw: object) -> tuple[float, float | None] | None:
+    if not isinstance(raw, list) or len(raw) != 2 or not isinstance(raw[1], str):
+        return None
+    at = parse.positive(raw[0])
+    try:
+        return None if at is None else (at, parse.number(float(raw[1][:64])))
+    except ValueError:
+        return None
+
+
+def _caveats(content: dict[str, Any]) -> tuple[str, ...]:
+    """Warnings of Prometheus and Thanos; `isPartial` of a VictoriaMetrics cluster that lacks a node."""
+    warnings = content.get("warnings")
+    said = [parse.text(each, 200) for each in warnings[:5]] if isinstance(warnings, list) else []
+    if content.get("isPartial") is True:
+        said.insert(0, "the answer is partial: a storage node did not answer")
+    return tuple(filter(None, said))
