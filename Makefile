@@ -22,11 +22,12 @@ check: setup lint ## what needs no root: lint, types, unit tests
 	$(PYTEST) tests/unit tests/contracts -q
 
 lint: setup ## format, lint, types, import contracts, generated files
-	$(BIN)/ruff format --check setup.py agent dashboards tests deploy
-	$(BIN)/ruff check setup.py agent dashboards tests deploy
+	$(BIN)/ruff format --check setup.py agent dashboards grafana tests deploy
+	$(BIN)/ruff check setup.py agent dashboards grafana tests deploy
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m hotstage.probes.catalogue.generate --check
+	PYTHONPATH=grafana $(BIN)/python -m generate --check
 
 unit integration: setup ## one layer of the tests
 	$(PYTEST) tests/$@
@@ -55,15 +56,16 @@ wheel: setup ## both Python packages, source and wheel, into dist/
 	@$(BIN)/python deploy/wheels.py
 
 deb: setup ## a Debian package into dist/, with its virtual environment inside
-	@$(BIN)/python deploy/debian/build.py
+	@$(BIN)/python deploy/deb.py
 
 fmt: setup ## format and apply safe fixes
-	$(BIN)/ruff format setup.py agent dashboards tests deploy
-	$(BIN)/ruff check --fix setup.py agent dashboards tests deploy
+	$(BIN)/ruff format setup.py agent dashboards grafana tests deploy
+	$(BIN)/ruff check --fix setup.py agent dashboards grafana tests deploy
 
-generate: setup ## write the generated files anew: example configuration, BPF ids
+generate: setup ## write the generated files anew: example configuration, BPF ids, dashboards, rules
 	$(BIN)/python -m hotstage.config.render > deploy/hotstage.example.toml
 	$(BIN)/python -m hotstage.probes.catalogue.generate
+	PYTHONPATH=grafana $(BIN)/python -m generate
 
 clean: ## remove what the build made
 	$(MAKE) -C bpf clean

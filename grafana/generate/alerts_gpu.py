@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alerts on what the driver says of its GPUs: XIDs by number, loss, hardware slowdown."""
+
+from __future__ import annotations
+
+from generate.alert import Alert, Fires, Input, Scene, given
+from generate.alerts_serving import window_open
+from generate.overview import UID as OVERVIEW
+from generate.promql import RULE
+from hotstage.sinks import metrics
+
+_GPU = "GPU-1"
+_BROKEN = 'xid=~"48|62|64|74|79|95|119|120"'
+_CONTAINED = 'xid="94"'
+_SLOWED = RULE.select(metrics.GPU_THROTTLE, 'reason=~"hw_.+"')
+
+
+def _recent(matcher: str) -> str:
+    """By the age of the last one: `increase` misses the first of a series, which is mostly the only one."""
+    return f"time() - {RULE.select(metrics.GPU_XID_LAST, matcher)} < 600"
+
+
+def _last(values: str, xid: str) -> Input:
+    return given("hotstage_gpu_xid_last_timestamp_seconds", values, gpu_uuid=_GPU, xid=xid)
+
+
+def _slowdown(values: str, reason: str) -> Input:
+    return given("hotstage_gpu_throttle_active", values, gpu_uuid=_GPU, reason=reason)
+
+
+def _lost(values: str) -> Input:
+    return given("hotstage_window_active", values, kind="gpu_lost", severity="critical", stage="")
+
+
+GPU = (
+    Alert(
+        "HotstageGpuXid",
+        _recent(_BROKEN),
+        "30s",
+        "critical",
+        "XID {{ $labels.xid }} on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }}",
+        "The driver reported {{ $value | humanizeDuration }} ago that the GPU or its link is broken. Drain "
+        "the host: "
+        "most of these need a reset of the GPU or a reboot.",
+        OVERVIEW,
+        Fires((_last("_x4 60x20", "79"),), "2m", {"gpu_uuid": _GPU, "xid": "79"}, "1m 0s"),
+        Scene((_last("60x60", "79"), _last("_x40 600x20", "13")), "12m"),
+    ),
+    Alert(
+        "HotstageGpuXidContained",
+        _recent(_CONTAINED),
+        "30s",
+        "warning",
+        "Contained ECC error (XID 94) on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }}",
+        "One application was stopped, others go on. Restart that server; replace the GPU if it comes again.",
+        OVERVIEW,
+        Fires((_last("60x20", "94"),), "2m", {"gpu_uuid": _GPU, "xid": "94"}),
+        Scene((_last("60x60", "94"), _last("600x60", "79")), "12m"),
+    ),
+    Alert(
+        "HotstageGpuLost",
+        window_open("gpu_lost"),
+        "30s",
+        "critical",
+        "A GPU of {{ $labels.instance }} is lost",
+        "NVML says so. Drain the host; look for XID 79 in the kernel log, then reset the GPU or reboot.",
+        OVERVIEW,
+        Fires((_lost("1x20"),), "1m", {}),
+        Scene((_lost("0x20"),), "1m"),
+    ),
+    Alert(
+        "HotstageGpuSlowdown",
+        f"{_SLOWED} > 0",
+        "5m",
+        "warning",
+        "GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} slows itself down: {{ $labels.reason }}",
+        "A hardware slowdown, not the power cap: check cooling, power supply and cabling.",
+        OVERVIEW,
+        Fires((_slowdown("1x40", "hw_thermal"),), "6m", {"gpu_uuid": _GPU, "reason": "hw_thermal"}),
+        Scene((_slowdown("1x40", "sw_power_cap"), _slowdown("0x40", "hw_thermal")), "6m"),
+    ),
+)
