@@ -21,18 +21,26 @@ _BODY_LIMIT_BYTES = 64 << 20
 class AgentClient:
     """Requests to one agent; every failure names the address and the remedy."""
 
-    def __init__(self, *, url: str | None = None, socket_path: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        socket_path: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         self._url = url
         self._socket_path = socket_path
+        self._timeout_seconds = timeout_seconds
 
     @classmethod
-    def of(cls, config: HttpConfig, url: str | None = None) -> AgentClient:
+    def of(
+        cls, config: HttpConfig, url: str | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> AgentClient:
         """The agent at `url`, else the configured one: by socket if this user may use it."""
-        if url:
-            return cls(url=url)
-        if os.access(config.socket, os.R_OK | os.W_OK):
-            return cls(socket_path=config.socket)
-        return cls(url=f"{'http' if config.tls_certificate_file is None else 'https'}://{config.listen}")
+        if not url and os.access(config.socket, os.R_OK | os.W_OK):
+            return cls(socket_path=config.socket, timeout_seconds=timeout_seconds)
+        scheme = "http" if config.tls_certificate_file is None else "https"
+        return cls(url=url or f"{scheme}://{config.listen}", timeout_seconds=timeout_seconds)
 
     @property
     def address(self) -> str:
@@ -66,14 +74,14 @@ class AgentClient:
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._socket_path:
-            return _UnixConnection(self._socket_path)
+            return _UnixConnection(self._socket_path, self._timeout_seconds)
         parts = urlsplit(self._url or "")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise HotstageError(
                 f"{self._url}: not an http(s) URL", remedy="for example http://127.0.0.1:9178"
             )
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        return kind(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS)
+        return kind(parts.hostname, parts.port, timeout=self._timeout_seconds)
 
 
 def _answer(status: int, text: bytes, address: str, path: str) -> Any:
@@ -92,8 +100,8 @@ def _answer(status: int, text: bytes, address: str, path: str) -> Any:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=TIMEOUT_SECONDS)
+    def __init__(self, path: str, timeout_seconds: float) -> None:
+        super().__init__("localhost", timeout=timeout_seconds)
         self._path = str(Path(path))
 
     def connect(self) -> None:
