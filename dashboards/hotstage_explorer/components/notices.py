@@ -8,6 +8,7 @@ from typing import Literal
 
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Node, node
+from hotstage_explorer.components.words import prose
 from hotstage_explorer.picture import Picture
 
 _PARTS = ("heat", "stages", "windows", "breakers", "coverage")
@@ -22,9 +23,7 @@ class Notice:
     sentences: tuple[str, ...]
 
     def shown(self) -> Node:
-        # `…` in a sentence is a command, as in every text of this project.
-        parts = " ".join(self.sentences).split("`")
-        text = node("span", *(node("code", part) if n % 2 else part for n, part in enumerate(parts)))
+        text = node("span", *prose(" ".join(self.sentences)))
         return node("div", node("strong", self.title), text, cls=f"notice {self.severity}", key=self.title)
 
 

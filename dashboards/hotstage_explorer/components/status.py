@@ -16,7 +16,7 @@ def status(picture: Picture, state: Freshness, now: float) -> list[Node]:
     lost = "number bad" if seen.lost else "number"
     ratio = units.percent(picture.stages.value.unattributed_ratio)
     return [
-        _figure("Source", picture.origin.name, kind="host", title=picture.address),
+        _figure("Source", *_source(picture), kind="source", title=picture.address),
         _figure("Host", picture.host or unknown(not_said), kind="host", title=picture.host),
         _figure(
             "Probes",
@@ -49,6 +49,10 @@ def _figure(term: str, *value: Child, kind: str = "", title: str | None = None) 
 def _probes(seen: Coverage) -> str:
     said = (seen.loader, f"rung {seen.rung}" if seen.rung else None)
     return " · ".join(word for word in said if word) or units.DASH
+
+
+def _source(picture: Picture) -> list[Child]:
+    return [picture.origin.name, node("span", f" {picture.address.partition('//')[2]}", cls="soft")]
 
 
 def _no_ratio(picture: Picture) -> str:

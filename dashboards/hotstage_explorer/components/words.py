@@ -39,9 +39,14 @@ def chip(label: str, kind: str = "", title: str | None = None) -> Node:
     return node("span", label, cls=f"chip {kind}".strip(), title=title)
 
 
+def prose(text: str) -> list[Child]:
+    """Sentences; `…` in one is a command, as in every text of this project."""
+    return [node("code", part) if n % 2 else part for n, part in enumerate(text.split("`"))]
+
+
 def noted(rows: object, said: str | None) -> Node | None:
     """What the numbers of a panel with `rows` are not, to stand under them."""
-    return node("p", said, cls="note soft") if rows and said else None
+    return node("p", *prose(said), cls="note soft") if rows and said else None
 
 
 def moment(wall_ns: int | None) -> Node:
