@@ -1,36 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small webhook receiver that verifies what comes: for the demo, for trying a destination, and for tests.
 
-    python -m hotstage.notify.receiver --port 0 --secret-file F [--log FILE]
+    python -m hotstage.notify.receiver --port 0 --secret-file F [--bearer-file F] [--log FILE]
 
-Its first line on standard output is `{"event":"listening","port":…}`, then one line a delivery.
+Signed webhooks are checked against the secret. With a bearer token it takes Alertmanager's v4 webhooks too,
+which carry no signature: one delivery for each alert. Its first line on standard output is
+`{"event":"listening","port":…}`, then one line a delivery.
 """
 
 from __future__ import annotations
 
 import argparse
+import hmac
 import http.server
 import json
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 from hotstage.clock import SystemClock
-from hotstage.errors import HotstageError
+from hotstage.errors import ConfigError, HotstageError
 from hotstage.notify.signing import Secret, parse_secrets, verify
 
 MAX_BODY_BYTES = 1 << 20
+MIN_BEARER_CHARACTERS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One POST. `latency_seconds` is from the event's creation to here, None where the body does not say.
+    """One event. `latency_seconds` is from the event's creation to here, None where the body does not say.
 
-    `is_replayed`: its id came before, as a retry or a copy; a receiver acts on the first only.
+    `is_replayed`: its id came before, as a retry or a copy; a receiver acts on the first only. Of an alert,
+    `type` is `alert.firing` or `alert.resolved`, `subject` its name, `id` its fingerprint, start and status.
     """
 
     id: str
@@ -58,9 +63,11 @@ class Receiver:
         port: int = 0,
         log: Sequence[TextIO] = (),
         answer: Answer | None = None,
+        bearer: str | None = None,
     ) -> None:
         self.deliveries: list[Delivery] = []
         self._secrets = secrets
+        self._bearer = bearer
         self._log = log
         self._answer = answer or _accept_genuine
         self._seen: set[str] = set()
@@ -84,6 +91,8 @@ class Receiver:
     def received(self, sent: dict[str, str], body: bytes) -> int:
         """Check, remember and log one delivery; the status to answer. Header names are lower case."""
         now_ns = self._clock.wall_ns()
+        if self._bearer is not None and "webhook-id" not in sent:
+            return self._received_alerts(sent, body, now_ns)
         error = verify(self._secrets, sent, body, now_ns // 1_000_000_000)
         event = _parsed(body)
         with self._lock:
@@ -100,13 +109,47 @@ class Receiver:
                 answered=0,
             )
             status = self._answer(delivery, len(self.deliveries))
-            delivery = Delivery(**{**asdict(delivery), "answered": status})
-            if delivery.verified and status < 300:
-                self._seen.add(message_id)
-            self.deliveries.append(delivery)
-            for log in self._log:
-                print(json.dumps({"event": "delivery", **asdict(delivery)}), file=log, flush=True)
+            self._keep(replace(delivery, answered=status))
         return status
+
+    def _received_alerts(self, sent: dict[str, str], body: bytes, now_ns: int) -> int:
+        """Alertmanager's body: every alert of it, or one refused delivery."""
+        wanted, got = f"Bearer {self._bearer}".encode(), sent.get("authorization", "").encode()
+        found = _parsed(body)
+        alerts = found.get("alerts") if found.get("version") == "4" else None
+        refused = Delivery("", "alert", "", False, None, False, now_ns, None, 0)
+        with self._lock:
+            if not hmac.compare_digest(wanted, got):
+                self._keep(replace(refused, error="the bearer token is missing or another one", answered=401))
+                return 401
+            if not isinstance(alerts, list) or not all(map(_is_alert, alerts)):
+                self._keep(replace(refused, error="not an Alertmanager v4 body", answered=400))
+                return 400
+            for alert in alerts:
+                status, labels = alert["status"], alert["labels"]
+                alert_id = f"{alert['fingerprint']} {alert['startsAt']} {status}"
+                self._keep(
+                    Delivery(
+                        id=alert_id,
+                        type=f"alert.{status}",
+                        subject=str(labels.get("alertname", "")),
+                        verified=True,
+                        error=None,
+                        is_replayed=alert_id in self._seen,
+                        received_ns=now_ns,
+                        latency_seconds=None,
+                        answered=200,
+                    )
+                )
+        return 200
+
+    def _keep(self, delivery: Delivery) -> None:
+        """Remember and log it; its caller holds the lock."""
+        if delivery.verified and delivery.answered < 300:
+            self._seen.add(delivery.id)
+        self.deliveries.append(delivery)
+        for log in self._log:
+            print(json.dumps({"event": "delivery", **asdict(delivery)}), file=log, flush=True)
 
     def totals(self) -> dict[str, int]:
         """Distinct events that were verified and accepted, and deliveries that were not genuine."""
@@ -162,6 +205,15 @@ def _parsed(body: bytes) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
+def _is_alert(alert: Any) -> bool:
+    """Whether it has the fields that are read."""
+    return (
+        isinstance(alert, dict)
+        and isinstance(alert.get("labels"), dict)
+        and all(isinstance(alert.get(name), str) for name in ("status", "fingerprint", "startsAt"))
+    )
+
+
 def _latency(event: dict[str, Any], now_ns: int) -> float | None:
     created = event.get("createdns", event.get("time_ns"))
     try:
@@ -170,22 +222,39 @@ def _latency(event: dict[str, Any], now_ns: int) -> float | None:
         return None
 
 
+def _secrets_in(path: Path | None) -> tuple[Secret, ...]:
+    return () if path is None else parse_secrets(path.read_text(), str(path))
+
+
+def _bearer_in(path: Path | None) -> str | None:
+    """The token, without the end of its line. Raises ConfigError for one that anybody could guess."""
+    if path is None:
+        return None
+    token = path.read_text().strip()
+    if len(token) < MIN_BEARER_CHARACTERS or not token.isascii():
+        raise ConfigError(f"{path}: not a bearer token", remedy="`openssl rand -hex 32` makes one")
+    return token
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m hotstage.notify.receiver", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--secret-file", type=Path, required=True, help="file with whsec_… lines")
+    parser.add_argument("--secret-file", type=Path, help="file with whsec_… lines")
+    parser.add_argument("--bearer-file", type=Path, help="file with the token that Alertmanager sends")
     parser.add_argument("--log", type=Path, help="also append one JSON line a delivery to this file")
     options = parser.parse_args(arguments)
+    if options.secret_file is None and options.bearer_file is None:
+        parser.error("--secret-file or --bearer-file: a receiver that checks nothing is no use")
     try:
-        secrets = parse_secrets(options.secret_file.read_text(), str(options.secret_file))
+        secrets, bearer = _secrets_in(options.secret_file), _bearer_in(options.bearer_file)
     except (HotstageError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     files = [options.log.open("a")] if options.log else []
-    receiver = Receiver(secrets, port=options.port, log=[sys.stdout, *files])
+    receiver = Receiver(secrets, port=options.port, log=[sys.stdout, *files], bearer=bearer)
     print(json.dumps({"event": "listening", "port": receiver.port}), flush=True)
     receiver.start()
     signal.sigwait(ends)

@@ -76,6 +76,87 @@ def test_totals_are_served(receive):
     connection.close()
 
 
+ALERTS = {
+    "version": "4",
+    "status": "firing",
+    "alerts": [
+        {
+            "status": "firing",
+            "labels": {"alertname": "A"},
+            "fingerprint": "f1",
+            "startsAt": "2026-11-29T00:00:00Z",
+        },
+        {
+            "status": "resolved",
+            "labels": {"alertname": "B"},
+            "fingerprint": "f2",
+            "startsAt": "2026-11-29T00:00:00Z",
+        },
+    ],
+}
+
+
+def test_alertmanagers_alerts_are_taken_with_the_bearer_token_only(receive):
+    receiver = receive(bearer="t" * 32)
+    body = json.dumps(ALERTS).encode()
+    assert post(receiver, {"Authorization": "Bearer " + "t" * 32}, body) == 200
+    assert [(d.type, d.subject, d.verified) for d in receiver.deliveries] == [
+        ("alert.firing", "A", True),
+        ("alert.resolved", "B", True),
+    ]
+    assert post(receiver, {"Authorization": "Bearer wrong"}, body) == 401
+    assert post(receiver, {}, body) == 401
+    assert receiver.totals() == {"received": 4, "verified": 2, "rejected": 2}
+
+
+def test_an_alert_that_is_sent_again_is_a_replay_and_its_end_is_not(receive):
+    receiver = receive(bearer="t" * 32)
+    firing = {"version": "4", "alerts": ALERTS["alerts"][:1]}
+    resolved = {"version": "4", "alerts": [{**ALERTS["alerts"][0], "status": "resolved"}]}
+    for content in (firing, firing, resolved):
+        post(receiver, {"Authorization": "Bearer " + "t" * 32}, json.dumps(content).encode())
+    assert [d.is_replayed for d in receiver.deliveries] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"version":"3","alerts":[]}',
+        b'{"version":"4","alerts":[1]}',
+        b'{"version":"4","alerts":[{}]}',
+    ],
+)
+def test_what_is_no_alertmanager_body_is_refused(receive, content):
+    receiver = receive(bearer="t" * 32)
+    assert post(receiver, {"Authorization": "Bearer " + "t" * 32}, content) == 400
+    assert "Alertmanager" in receiver.deliveries[0].error
+
+
+def test_a_token_does_not_replace_a_signature(receive, secret):
+    receiver = receive(bearer="t" * 32)
+    sent = {"Authorization": "Bearer " + "t" * 32, "webhook-id": "e1"}
+    assert post(receiver, sent, json.dumps(ALERTS).encode()) == 401
+
+
+def test_without_a_token_of_its_own_it_takes_no_alerts(receive):
+    assert post(receive(), {"Authorization": "Bearer x"}, json.dumps(ALERTS).encode()) == 401
+
+
+def test_the_command_refuses_a_token_that_can_be_guessed(tmp_path, capsys):
+    (tmp_path / "token").write_text("secret\n")
+    assert main(["--bearer-file", str(tmp_path / "token")]) == 2
+    said = capsys.readouterr().err
+    assert "bearer token" in said and "secret" not in said
+
+
+def test_the_command_wants_something_to_check_by(capsys):
+    with pytest.raises(SystemExit):
+        main([])
+    assert "--bearer-file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("content", ["", "whsec_short"])
 def test_the_command_refuses_a_file_without_a_secret(tmp_path, capsys, content):
     (tmp_path / "secret").write_text(content)
