@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import logging
+import os
 import signal
 import socket
 import sys
@@ -16,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from hotstage import __version__
 from hotstage.api.access import Access
 from hotstage.api.overrides import OverrideDesk
 from hotstage.api.routes import Api, Router
@@ -39,10 +41,11 @@ from hotstage.errors import HotstageError, StoreError
 from hotstage.frame.frame import Frame
 from hotstage.host.sampler import HostSampler
 from hotstage.probes.engine import ProbeEngine
-from hotstage.probes.samples import CallSample
+from hotstage.probes.samples import CallSample, FastSample
 from hotstage.service import NoManager, ServiceManager
 from hotstage.sinks.base import Sinks, Tick
 from hotstage.sinks.events import EventMaker
+from hotstage.sinks.otlp.sink import Identity, otlp_sink
 from hotstage.sinks.prometheus import PrometheusSink
 from hotstage.sinks.self_facts import SelfFacts
 from hotstage.store.deliveries import Deliveries
@@ -136,7 +139,14 @@ class Daemon:
             problems,
         )
         self.prometheus = PrometheusSink(self._facts)
-        self.sinks = Sinks([self.prometheus])
+        self.otlp = otlp_sink(
+            config.otlp,
+            os.environ,
+            readings=self.prometheus.readings,
+            clock=clock,
+            identity=Identity(host_id, socket.gethostname(), __version__, clock.wall_ns()),
+        )
+        self.sinks = Sinks([self.prometheus, *([self.otlp] if self.otlp else [])])
         api = Api(
             cell=self.cell,
             sources=self._table(),
@@ -159,6 +169,9 @@ class Daemon:
         self.publisher.start()
         server.start()
         threading.Thread(target=self._prune_now_and_then, name="hotstage-retention", daemon=True).start()
+        if self.otlp:
+            stack.callback(self.otlp.close)
+            self.otlp.start()
         log.info("watching", extra={"loader": self.engine.loader, "rung": self.engine.rung})
 
     def tick(self) -> None:
@@ -177,7 +190,7 @@ class Daemon:
         self.publisher.changes(sample.at_ns, step.windows, transitions, records, self.sources.snapshot)
         self.meter.took(began_ns, is_slow=False)
         second = self.slow_tick() if self.meter.fast_ticks % SLOW_EVERY == 0 else None
-        self._show(step, transitions, second)
+        self._show(sample, step, transitions, second)
 
     def _poll_devices(self) -> None:
         """The GPUs as last heard; a change of what NVML can say is told once."""
@@ -198,7 +211,11 @@ class Daemon:
         return frame, calls
 
     def _show(
-        self, step: Step, transitions: tuple[Transition, ...], second: tuple[Frame, CallSample] | None
+        self,
+        sample: FastSample,
+        step: Step,
+        transitions: tuple[Transition, ...],
+        second: tuple[Frame, CallSample] | None,
     ) -> None:
         """Make the tick's results readable: the API's view, then the outputs."""
         records = self.line.breakers.records
@@ -215,6 +232,7 @@ class Daemon:
                 devices=self.gpus,
                 endpoint_modality=self.endpoint_modality,
                 gpu_of_pid=self.gpu_of_pid,
+                finished=sample.finished,
             )
         )
         self.cell.swap(
@@ -242,7 +260,11 @@ class Daemon:
         )
 
     def _facts(self) -> SelfFacts:
-        return self.sources.facts(page_dropped=self.page.dropped, sink_errors=self.sinks.errors)
+        return self.sources.facts(
+            page_dropped=self.page.dropped,
+            sink_errors=self.sinks.errors,
+            otlp=self.otlp.state() if self.otlp else None,
+        )
 
     def _loop(self) -> None:
         next_ns = self._clock.monotonic_ns()

@@ -24,7 +24,7 @@ from hotstage.frame.frame import Frame
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.samples import FastSample
-from hotstage.sinks.self_facts import SelfFacts
+from hotstage.sinks.self_facts import OtlpState, SelfFacts
 from hotstage.stages.snapshot import snapshot
 from hotstage.store import outbox
 from hotstage.store.deliveries import Deliveries
@@ -104,7 +104,9 @@ class LiveSources:
         """Attached and sampling: probes are loaded and the first second is over."""
         return bool(self._frames), {"sampling": bool(self._frames), "rung": self._engine.rung}
 
-    def facts(self, *, page_dropped: int, sink_errors: Mapping[str, int]) -> SelfFacts:
+    def facts(
+        self, *, page_dropped: int, sink_errors: Mapping[str, int], otlp: OtlpState | None
+    ) -> SelfFacts:
         """What the agent's own metrics say, as of now."""
         own, coverage = self._meter.sample(), self._engine.coverage()
         try:
@@ -130,6 +132,7 @@ class LiveSources:
             outbox=waiting,
             notifier=self._deliveries.latest(),
             is_reload_refused=not self._meter.last_reload_successful,
+            otlp=otlp,
         )
 
     def health(self) -> Health:

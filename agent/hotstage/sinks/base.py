@@ -11,11 +11,14 @@ from typing import Protocol
 from hotstage.breaker.record import BreakerRecord, Transition
 from hotstage.devices.samples import DeviceSample
 from hotstage.frame.frame import Frame
+from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.probes.samples import CallSample
-from hotstage.stages.pulse import Pulse
+from hotstage.stages.pulse import Pulse, Rows, empty_rows
 from hotstage.windows.window import WindowUpdate
 
 log = logging.getLogger(__name__)
+
+_NONE_FINISHED = empty_rows(FINISHED_DTYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Tick:
     endpoint_modality: Mapping[str, str] = field(default_factory=dict)
     gpu_of_pid: Mapping[int, str] = field(default_factory=dict)
     """GPU UUID of the processes that use exactly one."""
+    finished: Rows = field(default_factory=lambda: _NONE_FINISHED)
+    """FINISHED_DTYPE: requests that ended since the last tick, with all that the kernel knew of them."""
 
 
 class Sink(Protocol):

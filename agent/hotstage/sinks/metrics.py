@@ -322,6 +322,17 @@ OTLP_DROPPED = Metric(
     cap=8,
     counts="span",
 )
+OTLP_EVENTS_DROPPED = Metric(
+    "hotstage_otlp_events_dropped_total", "counter", (), "Window events given up.", counts="event"
+)
+OTLP_FAILURES = Metric(
+    "hotstage_otlp_export_failures_total",
+    "counter",
+    ("signal",),
+    "Exports that the OTLP collector did not take; signal is traces, metrics or events.",
+    cap=3,
+    counts="export",
+)
 SERIES = Metric(
     "hotstage_series", "gauge", (), "Series in this scrape, self metrics not counted.", counts="series"
 )

@@ -21,10 +21,14 @@ _STATM = Path("/proc/self/statm")
 
 @dataclass(frozen=True, slots=True)
 class OtlpState:
-    """Spans since the start: taken by the collector, and dropped by reason."""
+    """Since the start: spans that the collector took, spans dropped by reason, events dropped, exports that
+    failed by signal.
+    """
 
     exported: int
     dropped: Mapping[str, int]
+    events_dropped: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ def self_children(facts: SelfFacts, *, is_ticking: bool) -> dict[Metric, Childre
     if facts.otlp is not None:
         children[metrics.OTLP_SPANS] = [((), float(facts.otlp.exported))]
         children[metrics.OTLP_DROPPED] = [((name,), float(n)) for name, n in facts.otlp.dropped.items()]
+        children[metrics.OTLP_EVENTS_DROPPED] = [((), float(facts.otlp.events_dropped))]
+        children[metrics.OTLP_FAILURES] = [((name,), float(n)) for name, n in facts.otlp.failures.items()]
     if facts.journal is not None:
         children[metrics.STORE_PENDING] = [((), float(facts.journal.pending))]
         children[metrics.STORE_COMMITTED] = [((), float(facts.journal.committed_total))]
