@@ -18,7 +18,7 @@ import hotstage_marks as marks
 from hotstage.simhost import service
 from hotstage.simhost.gpu import Gpu, GpuError
 from hotstage.simhost.truth import StageSpan
-from hotstage.simhost.workload import Arrival
+from hotstage.simhost.workload import Arrival, traceparent_of
 from hotstage.stages.stage import Modality, Stage
 
 Slowdown = Callable[[Stage, Modality], float]
@@ -106,7 +106,11 @@ class Pipeline:
     def take(self, arrival: Arrival) -> None:
         """One request arrives."""
         request = marks.request_begin(
-            arrival.id, endpoint=arrival.endpoint, instance=self._instance, model=self._model
+            arrival.id,
+            endpoint=arrival.endpoint,
+            instance=self._instance,
+            model=self._model,
+            traceparent=traceparent_of(arrival.id),
         )
         with self.ledger.lock:
             is_full = self.ledger.open >= MAX_OPEN

@@ -6,6 +6,7 @@ Pure: no clock, no thread. Faults change the rate (`load-ramp`, `idle`), never w
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import json
 import random
@@ -58,6 +59,17 @@ class Arrival:
     text_tokens: int
     output_tokens: int
     media_bytes: int
+
+
+def traceparent_of(request_id: str) -> str:
+    """What the request's caller sends (W3C Trace Context): eight in ten are traced, one comes from a caller
+    that traces but does not sample, one from a caller that does not trace: then it is empty.
+    """
+    digest = hashlib.blake2b(request_id.encode(), digest_size=26).digest()
+    if digest[25] % 10 == 0:
+        return ""
+    flags = "00" if digest[25] % 10 == 1 else "01"
+    return f"00-{digest[:16].hex()}-{digest[16:24].hex()}-{flags}"
 
 
 @dataclass(frozen=True, slots=True)

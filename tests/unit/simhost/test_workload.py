@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import islice, takewhile
 
@@ -12,6 +13,7 @@ from hotstage.simhost.workload import (
     MAX_TEXT_TOKENS,
     Profile,
     arrivals,
+    traceparent_of,
 )
 from hotstage.stages.stage import Modality
 
@@ -65,6 +67,16 @@ def test_nothing_arrives_while_idle(profile):
     requests = drawn(profile, load=lambda seconds: 0.0 if 10 <= seconds < 20 else 1.0, seconds=30)
     assert not [request for request in requests if 10.1 < request.at_seconds < 20]
     assert [request for request in requests if request.at_seconds > 20]
+
+
+def test_most_requests_come_with_a_traceparent_of_their_own_some_unsampled_some_without():
+    found = [traceparent_of(f"r-{number}") for number in range(400)]
+    assert found == [traceparent_of(f"r-{number}") for number in range(400)]
+    traced = [text for text in found if text]
+    assert all(re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]", text) for text in traced)
+    assert len({text[3:35] for text in traced}) == len(traced)
+    shares = Counter(text[-2:] for text in found)
+    assert (0.02 < shares[""] / 400 < 0.2, 0.02 < shares["00"] / 400 < 0.2) == (True, True)
 
 
 def test_tokens_stay_within_what_a_demo_can_answer(profile):
