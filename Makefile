@@ -5,9 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
+PREFIX ?= /opt/hotstage
+DESTDIR ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test check lint bench setup bpf clean fmt generate unit kernel integration browser wheel deb
+.PHONY: help run test check lint bench setup bpf clean fmt generate unit kernel integration browser wheel deb install uninstall
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -57,6 +59,14 @@ wheel: setup ## both Python packages, source and wheel, into dist/
 
 deb: setup ## a Debian package into dist/, with its virtual environment inside
 	@$(BIN)/python deploy/deb.py
+
+install: ## the service: /opt/hotstage, units, account, example setting (PREFIX, DESTDIR, PYTHON)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hotstage needs Python >= 3.11: make install PYTHON=/path/to/python3.11" >&2; exit 4; }
+	@$(PYTHON) deploy/system_packages.py --only bcc --only libbpf --only clang --only compiler --only python
+	@$(PYTHON) deploy/install.py install --prefix $(PREFIX) --destdir '$(DESTDIR)'
+
+uninstall: ## take the service away; PURGE=1 takes settings, state and the account along
+	@$(PYTHON) deploy/install.py uninstall --prefix $(PREFIX) --destdir '$(DESTDIR)' $(if $(PURGE),--purge)
 
 fmt: setup ## format and apply safe fixes
 	$(BIN)/ruff format setup.py agent dashboards grafana tests deploy

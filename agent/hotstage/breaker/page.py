@@ -196,6 +196,8 @@ def _open(path: Path) -> mmap.mmap:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(0, "not a regular file")
+        if status.st_uid == os.geteuid():
+            os.fchmod(descriptor, 0o644)  # every caller reads it, whatever this process's umask
         # Grown only: shrinking would kill the readers that have the end mapped. Allocated, not sparse,
         # because a full disk would otherwise show as a bus error at the first write.
         if status.st_size < PAGE_BYTES:

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`deploy/install.py` below a folder, with a small environment in place of the real one."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PREFIX = Path("/opt/hotstage")
+
+
+@pytest.fixture(scope="module")
+def installer():
+    spec = importlib.util.spec_from_file_location("hotstage_install", ROOT / "deploy/install.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A root with what every system has, and something of somebody else's."""
+    for folder in ("etc", "usr/local/bin", "usr/local/lib", "opt/other", "var/lib"):
+        (tmp_path / "root" / folder).mkdir(parents=True)
+    return tmp_path / "root"
+
+
+class Service:
+    """Installs and uninstalls below `root`; what the environment holds is the test's."""
+
+    def __init__(self, installer, root: Path, prefix: Path = PREFIX) -> None:
+        self.installer = installer
+        self.root = root
+        self.prefix = prefix
+
+    def install(self, version: str = "1") -> None:
+        def build(scratch: Path, prefix: Path) -> Path:
+            made = scratch / "environment"
+            (made / "bin").mkdir(parents=True)
+            (made / "bin/hotstage").write_text(version)
+            (made / f"only-in-{version}").write_text("")
+            return made
+
+        self.installer.install(self.installer.Installation(self.prefix, self.root), build)
+
+    def uninstall(self, *, purge: bool = False) -> None:
+        self.installer.uninstall(self.installer.Installation(self.prefix, self.root), purge=purge)
+
+    def listing(self) -> list[str]:
+        return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*"))
+
+
+@pytest.fixture
+def service(installer, root, monkeypatch):
+    # The interpreter of a developer's environment may lie in a home; the refusal has a test of its own.
+    monkeypatch.setattr(sys, "executable", "/usr/bin/true")
+    return Service(installer, root)
+
+
+def test_install_and_purge_leave_nothing(service):
+    before = service.listing()
+    service.install()
+    assert "usr/local/lib/systemd/system/hotstage-agent.service" in service.listing()
+    assert (service.root / "usr/local/bin/hotstage").readlink() == Path("/opt/hotstage/bin/hotstage")
+    service.uninstall(purge=True)
+    assert service.listing() == before
+
+
+def test_an_empty_root_is_empty_again(installer, service, tmp_path):
+    (tmp_path / "bare").mkdir()
+    bare = Service(installer, tmp_path / "bare")
+    bare.install()
+    bare.uninstall(purge=True)
+    assert bare.listing() == []
+
+
+def test_settings_and_state_stay_without_purge_and_are_named(service, capsys):
+    before = service.listing()
+    service.install()
+    (service.root / "var/lib/hotstage").mkdir()
+    service.uninstall()
+    left = set(service.listing()) - set(before)
+    assert left == {"etc/hotstage", "etc/hotstage/config.toml", "var/lib/hotstage"}
+    assert "left for you: /etc/hotstage, /var/lib/hotstage" in capsys.readouterr().out
+    service.uninstall(purge=True)
+    assert service.listing() == before
+
+
+def test_a_second_install_is_an_upgrade_that_keeps_settings_and_leaves_no_old_file(service):
+    service.install("1")
+    settings = service.root / "etc/hotstage/config.toml"
+    settings.write_text("[http]\n")
+    service.install("2")
+    assert settings.read_text() == "[http]\n"
+    assert (service.root / "opt/hotstage/bin/hotstage").read_text() == "2"
+    assert not (service.root / "opt/hotstage/only-in-1").exists()
+    assert [path.name for path in (service.root / "opt").iterdir() if path.name.startswith(".")] == []
+
+
+def test_an_upgrade_is_taken_away_as_a_whole(service):
+    before = service.listing()
+    service.install("1")
+    service.install("2")
+    service.uninstall(purge=True)
+    assert service.listing() == before
+
+
+def test_another_prefix_stands_in_the_units(installer, service):
+    other = Service(installer, service.root, Path("/srv/tools/hotstage"))
+    other.install()
+    unit = (service.root / "usr/local/lib/systemd/system/hotstage-notify.service").read_text()
+    assert "ExecStart=/srv/tools/hotstage/bin/hotstage notify" in unit
+    assert "/opt/hotstage" not in unit
+
+
+def test_the_settings_are_for_root_and_the_services_alone(service):
+    service.install()
+    assert (service.root / "etc/hotstage/config.toml").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_folder_of_somebody_else_is_refused_and_untouched(installer, service, root, capsys):
+    (root / "opt/other/thing").write_text("")
+    before = service.listing()
+    with pytest.raises(SystemExit) as refused:
+        Service(installer, root, Path("/opt/other")).install()
+    assert refused.value.code == 4
+    assert "holds something else" in capsys.readouterr().err
+    assert service.listing() == before
+
+
+def test_a_command_of_somebody_else_is_refused_and_untouched(service, root):
+    (root / "usr/local/bin/hotstage").write_text("mine")
+    with pytest.raises(SystemExit):
+        service.install()
+    assert (root / "usr/local/bin/hotstage").read_text() == "mine"
+
+
+def test_an_interpreter_in_a_home_is_refused(service, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "executable", "/root/python3")
+    with pytest.raises(SystemExit) as refused:
+        service.install()
+    assert refused.value.code == 4
+    assert "PYTHON=/usr/bin/python3" in capsys.readouterr().err
+
+
+def test_uninstall_takes_nothing_away_where_nothing_was_installed(service, root):
+    (root / "opt/hotstage").mkdir()
+    (root / "opt/hotstage/thing").write_text("")
+    with pytest.raises(SystemExit) as refused:
+        service.uninstall()
+    assert refused.value.code == 4
+    assert (root / "opt/hotstage/thing").exists()
+
+
+@pytest.mark.parametrize("prefix", ["relative/place", "/opt"])
+def test_a_prefix_must_be_a_folder_of_its_own(installer, prefix, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["install.py", "install", "--prefix", prefix, "--destdir", "/nowhere"])
+    with pytest.raises(SystemExit) as refused:
+        installer.main()
+    assert refused.value.code == 2
