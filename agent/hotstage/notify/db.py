@@ -9,7 +9,7 @@ it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,18 +45,22 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """One destination: totals since the file was made, and what waits.
+    """One destination: totals since the file was made, what waits, and how it went last. Times are wall ns.
 
-    `oldest_wall_ns` None: nothing waits.
+    `oldest_wall_ns` None: nothing waits. `disabled_error` None: it is in use.
     """
 
     name: str
-    delivered: int
-    failed: int
-    dead: int
-    pending: int
-    oldest_wall_ns: int | None
-    disabled_error: str | None
+    delivered: int = 0
+    failed: int = 0
+    dead: int = 0
+    disabled_error: str | None = None
+    disabled_wall_ns: int | None = None
+    delivered_wall_ns: int | None = None
+    error: str | None = None
+    error_wall_ns: int | None = None
+    pending: int = 0
+    oldest_wall_ns: int | None = None
 
 
 class NotifyDatabase:
@@ -74,14 +78,19 @@ class NotifyDatabase:
         self.database.close()
         os.close(self._lock)
 
-    def register(self, urls: Mapping[str, str]) -> None:
-        """The destinations in use, name → URL. One whose URL has changed is in use again."""
+    def register(self, identities: Mapping[str, str]) -> None:
+        """The destinations in use, name → what tells its URL. One whose URL has changed is in use again.
+
+        One that is gone will not hear how its alerts end: they are forgotten.
+        """
         with self.database.transaction() as cursor:
             cursor.executemany(
                 "INSERT INTO destinations (name, url) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET"
                 " disabled_error = CASE WHEN url = excluded.url THEN disabled_error END, url = excluded.url",
-                list(urls.items()),
+                list(identities.items()),
             )
+            marks = ", ".join("?" * len(identities))
+            cursor.execute(f"DELETE FROM standing WHERE destination NOT IN ({marks})", list(identities))  # noqa: S608
 
     def progress(self) -> tuple[str | None, int]:
         """(store id, sequence number) up to which events are held; (None, 0) before the first."""
@@ -98,6 +107,8 @@ class NotifyDatabase:
         once.
         """
         with self.database.transaction() as cursor:
+            if events:
+                _advance(cursor, store_id, events[-1].seq)
             refused = dict(
                 cursor.execute(
                     "SELECT name, disabled_error FROM destinations WHERE disabled_error IS NOT NULL"
@@ -106,12 +117,6 @@ class NotifyDatabase:
             for event, names in zip(events, wanted_by, strict=True):
                 if names:
                     _queue(cursor, event, names, refused, now_ns)
-            if events:
-                cursor.execute(
-                    "INSERT INTO progress (only_row, store_id, seq) VALUES (1, ?, ?) ON CONFLICT (only_row)"
-                    " DO UPDATE SET store_id = excluded.store_id, seq = excluded.seq",
-                    (store_id, events[-1].seq),
-                )
 
     def next_due(self, destination: str, now_ns: int) -> Job | None:
         """The oldest delivery that is due and first in line for its subject, or None."""
@@ -130,27 +135,54 @@ class NotifyDatabase:
         return Job(destination, int(number), HeldEvent(*event), int(attempts), int(since))  # type: ignore[arg-type]
 
     def next_due_at(self, destination: str) -> int | None:
-        """Wall time of the next delivery that may become due, None if nothing waits."""
+        """Wall time of the next delivery that is first in line for its subject, None if nothing waits."""
         ((due,),) = self.database.read(
-            "SELECT min(due_wall_ns) FROM deliveries WHERE destination = ? AND state = 'pending'",
+            "SELECT min(d.due_wall_ns) FROM deliveries d WHERE d.destination = ? AND d.state = 'pending'"
+            " AND NOT EXISTS (SELECT 1 FROM deliveries f WHERE f.destination = d.destination"
+            " AND f.subject = d.subject AND f.state = 'pending' AND f.number < d.number)",
             (destination,),
         )
         return None if due is None else int(due)
 
-    def delivered(self, job: Job, now_ns: int) -> None:
-        self._end(job, "delivered", None, now_ns)
+    def delivered(self, job: Job, now_ns: int, note: Callable[[Cursor], None] = lambda cursor: None) -> None:
+        """`note` writes what else the receiver now knows, in the same transaction.
+
+        A delivery that has an earlier one of its subject before it again, because of a replay meanwhile, is
+        made once more after that one: the last thing a receiver hears of a subject is the newest.
+        """
+        with self.database.transaction() as cursor:
+            note(cursor)
+            cursor.execute(
+                "UPDATE deliveries SET state = CASE WHEN EXISTS (SELECT 1 FROM deliveries f"
+                " WHERE f.destination = deliveries.destination AND f.subject = deliveries.subject"
+                " AND f.state = 'pending' AND f.number < deliveries.number)"
+                " THEN 'pending' ELSE 'delivered' END, error = NULL, ended_wall_ns = ?,"
+                " attempts = attempts + 1 WHERE destination = ? AND number = ?",
+                (now_ns, job.destination, job.number),
+            )
+            cursor.execute(
+                "UPDATE destinations SET delivered = delivered + 1, delivered_wall_ns = ? WHERE name = ?",
+                (now_ns, job.destination),
+            )
 
     def dead(self, job: Job, error: str, now_ns: int) -> None:
-        self._end(job, "dead", error, now_ns)
+        with self.database.transaction() as cursor:
+            cursor.execute(
+                "UPDATE deliveries SET state = 'dead', error = ?, ended_wall_ns = ?, attempts = attempts + 1"
+                " WHERE destination = ? AND number = ?",
+                (error, now_ns, job.destination, job.number),
+            )
+            cursor.execute("UPDATE destinations SET dead = dead + 1 WHERE name = ?", (job.destination,))
+            _note_failure(cursor, job.destination, error, now_ns)
 
-    def retry(self, job: Job, error: str, due_wall_ns: int) -> None:
+    def retry(self, job: Job, error: str, due_wall_ns: int, now_ns: int) -> None:
         with self.database.transaction() as cursor:
             cursor.execute(
                 "UPDATE deliveries SET attempts = attempts + 1, due_wall_ns = ?, error = ?"
                 " WHERE destination = ? AND number = ?",
                 (due_wall_ns, error, job.destination, job.number),
             )
-            cursor.execute("UPDATE destinations SET failed = failed + 1 WHERE name = ?", (job.destination,))
+            _note_failure(cursor, job.destination, error, now_ns)
 
     def disable(self, destination: str, error: str, now_ns: int) -> None:
         """The destination wants no more: everything that waits for it is dead, replayable once it is back."""
@@ -161,48 +193,25 @@ class NotifyDatabase:
                 (error, now_ns, destination),
             ).rowcount
             cursor.execute(
-                "UPDATE destinations SET disabled_error = ?, failed = failed + 1, dead = dead + ?"
+                "UPDATE destinations SET disabled_error = ?, disabled_wall_ns = ?, dead = dead + ?"
                 " WHERE name = ?",
-                (error, gone, destination),
+                (error, now_ns, gone, destination),
             )
-
-    def replay(self, destination: str | None, now_ns: int) -> int:
-        """Queue the dead letters of one destination, or of all, once more, and use it again. How many."""
-        with self.database.transaction() as cursor:
-            cursor.execute(
-                "UPDATE destinations SET disabled_error = NULL WHERE name = coalesce(?, name)", (destination,)
-            )
-            return cursor.execute(
-                "UPDATE deliveries SET state = 'pending', attempts = 0, since_wall_ns = ?, due_wall_ns = ?,"
-                " ended_wall_ns = NULL WHERE state = 'dead' AND destination = coalesce(?, destination)",
-                (now_ns, now_ns, destination),
-            ).rowcount
+            _note_failure(cursor, destination, error, now_ns)
 
     def counts(self, names: Iterable[str]) -> list[Counts]:
         """Of the destinations in use."""
-        totals = {
-            str(name): totals
-            for name, *totals in self.database.read(
-                "SELECT name, delivered, failed, dead, disabled_error FROM destinations"
-            )
-        }
-        waiting = {
-            str(name): (pending, oldest)
-            for name, pending, oldest in self.database.read(
-                "SELECT destination, count(*), min(since_wall_ns) FROM deliveries WHERE state = 'pending'"
-                " GROUP BY destination"
-            )
-        }
-        found = []
-        for name in names:
-            delivered, failed, dead, error = totals.get(name, (0, 0, 0, None))
-            pending, oldest = waiting.get(name, (0, None))
-            found.append(Counts(name, delivered, failed, dead, pending, oldest, error))  # type: ignore[arg-type]
-        return found
+        return counts(self.database, names)
 
     def prune(self, now_ns: int) -> None:
         """Forget what was delivered a week ago and what has been dead for a month."""
         with self.database.transaction() as cursor:
+            # Before what ended them is forgotten.
+            cursor.execute(
+                "DELETE FROM standing WHERE EXISTS (SELECT 1 FROM deliveries d WHERE d.destination ="
+                " standing.destination AND d.subject = standing.subject AND d.number > standing.number)"
+                " OR number < (SELECT coalesce(max(first_number), 0) FROM progress)"
+            )
             cursor.execute(
                 "DELETE FROM deliveries WHERE (state = 'delivered' AND ended_wall_ns < ?)"
                 " OR (state = 'dead' AND ended_wall_ns < ?)",
@@ -211,19 +220,43 @@ class NotifyDatabase:
             cursor.execute("DELETE FROM events WHERE number NOT IN (SELECT number FROM deliveries)")
         self.database.give_back_pages(4096)
 
-    def _end(self, job: Job, state: str, error: str | None, now_ns: int) -> None:
-        with self.database.transaction() as cursor:
-            cursor.execute(
-                "UPDATE deliveries SET state = ?, error = ?, ended_wall_ns = ?, attempts = attempts + 1"
-                " WHERE destination = ? AND number = ?",
-                (state, error, now_ns, job.destination, job.number),
-            )
-            is_dead = state == "dead"
-            cursor.execute(
-                "UPDATE destinations SET delivered = delivered + ?, dead = dead + ?, failed = failed + ?"
-                " WHERE name = ?",
-                (not is_dead, is_dead, is_dead, job.destination),
-            )
+
+def counts(database: Database, names: Iterable[str]) -> list[Counts]:
+    """One for each name, in their order; all zero for one that was never registered."""
+    totals = {
+        str(name): row
+        for name, *row in database.read(
+            "SELECT name, delivered, failed, dead, disabled_error, disabled_wall_ns, delivered_wall_ns,"
+            " error, error_wall_ns FROM destinations"
+        )
+    }
+    waiting = {
+        str(name): row
+        for name, *row in database.read(
+            "SELECT destination, count(*), min(since_wall_ns) FROM deliveries WHERE state = 'pending'"
+            " GROUP BY destination"
+        )
+    }
+    nothing = [0, 0, 0, None, None, None, None, None]
+    return [Counts(name, *totals.get(name, nothing), *waiting.get(name, [0, None])) for name in names]
+
+
+def _advance(cursor: Cursor, store_id: str, seq: int) -> None:
+    """Remember how far the agent's outbox was read; another store begins where its first event will be."""
+    cursor.execute(
+        "INSERT INTO progress (only_row, store_id, seq) VALUES (1, ?, ?) ON CONFLICT (only_row)"
+        " DO UPDATE SET store_id = excluded.store_id, seq = excluded.seq, first_number ="
+        " CASE WHEN store_id = excluded.store_id THEN first_number"
+        " ELSE (SELECT coalesce(max(number), 0) + 1 FROM events) END",
+        (store_id, seq),
+    )
+
+
+def _note_failure(cursor: Cursor, destination: str, error: str, now_ns: int) -> None:
+    cursor.execute(
+        "UPDATE destinations SET failed = failed + 1, error = ?, error_wall_ns = ? WHERE name = ?",
+        (error, now_ns, destination),
+    )
 
 
 def _queue(

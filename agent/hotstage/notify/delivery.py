@@ -7,39 +7,34 @@ Each destination has a worker thread of its own, so that a slow or dead one dela
 
 from __future__ import annotations
 
-import http.client
 import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from hotstage.clock import Clock
 from hotstage.errors import StoreError
-from hotstage.notify import formats, signing
-from hotstage.notify.db import HeldEvent, Job, NotifyDatabase
-from hotstage.notify.destinations import RefusedAddressError, Target
+from hotstage.notify.alerts import Alerts
+from hotstage.notify.attempt import Outcome, attempt, send, undecodable
+from hotstage.notify.db import Job, NotifyDatabase
+from hotstage.notify.destinations import Target
+from hotstage.notify.durations import Durations
+from hotstage.notify.formats import ALERTING
+from hotstage.notify.formats.context import Context
 from hotstage.notify.post import Poster
+from hotstage.store.db import Cursor
 
 log = logging.getLogger(__name__)
 
 # × the base of 5 s: 5 s, 30 s, 2 min, 10 min, 30 min, 2 h, 6 h.
 _GROWTH = (1, 6, 24, 120, 360, 1440, 4320)
-_RETRIED = frozenset({408, 409, 425, 429})
 _LOOK_SECONDS = 1.0
 _REFUSED_WRITE_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one attempt led to. `wait_seconds` is what the receiver asked for."""
-
-    kind: Literal["delivered", "retry", "dead", "disable"]
-    error: str | None = None
-    wait_seconds: float | None = None
+_TRIED_AGAIN_SHARE = 0.25
+"""Of the time between two tellings, after one that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +55,6 @@ class RetryPolicy:
         return max(ceiling * draw(), min(asked_seconds or 0.0, self.max_seconds))
 
 
-def judge(status: int, retry_after_seconds: float | None) -> Outcome:
-    """What an answer means. A redirect is not followed: the operator's URL is the only place events go to."""
-    if 200 <= status < 300:
-        return Outcome("delivered")
-    error = f"answered {status}"
-    if status == 410:
-        return Outcome("disable", "answered 410, it wants no more")
-    if 300 <= status < 400:
-        return Outcome("retry", f"{error}, redirects are not followed")
-    if 400 <= status < 500 and status not in _RETRIED:
-        return Outcome("dead", error)
-    return Outcome("retry", error, retry_after_seconds if status in (429, 503) else None)
-
-
-def attempt(target: Target, event: HeldEvent, poster: Poster, now_wall_ns: int) -> Outcome:
-    """One try. It never raises: one event that we fail on must not end a destination's worker."""
-    try:
-        content_type, body = formats.render(target.format, event)
-    except msgspec.DecodeError as error:
-        return Outcome("dead", f"its body is not an event: {error}")
-    signed = signing.headers(target.secrets, event.id, now_wall_ns // 1_000_000_000, body)
-    try:
-        reply = poster.post(target, {"Content-Type": content_type, **signed}, body)
-    except (OSError, http.client.HTTPException, RefusedAddressError) as error:
-        return Outcome("retry", f"{type(error).__name__}: {error}"[:300])
-    except Exception as error:
-        log.exception("an attempt failed", extra={"destination": target.name, "event_id": event.id})
-        return Outcome("retry", f"internal: {type(error).__name__}")
-    return judge(reply.status, reply.retry_after_seconds)
-
-
 class Worker:
     """Delivers to one target until stopped. `on_change` hears that counts have moved."""
 
@@ -101,6 +65,7 @@ class Worker:
         poster: Poster,
         policy: RetryPolicy,
         clock: Clock,
+        context: Context,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._target = target
@@ -108,7 +73,11 @@ class Worker:
         self._poster = poster
         self._policy = policy
         self._clock = clock
+        self._context = replace(context, resend_seconds=target.resend_seconds)
         self._on_change = on_change
+        self._alerts = Alerts(target.name, target.format, database) if target.format in ALERTING else None
+        self.durations = Durations()
+        self._paused_until_ns = 0
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"hotstage-to-{target.name}", daemon=True)
@@ -138,16 +107,44 @@ class Worker:
 
     def deliver_next(self) -> bool:
         """One attempt at what is due; False if nothing is. Raises StoreError only from reading."""
-        job = self._database.next_due(self._target.name, self._clock.wall_ns())
-        if job is None:
+        now_ns = self._clock.wall_ns()
+        if now_ns < self._paused_until_ns:
             return False
-        outcome = attempt(self._target, job.event, self._poster, self._clock.wall_ns())
-        self._log(job, outcome)
+        job = self._database.next_due(self._target.name, now_ns)
+        if job is None:
+            return self._tell_again(now_ns)
+        outcome, note = self._attempt(job, replace(self._context, sent_ns=now_ns))
+        self._look_at(outcome, job)
         # The receiver has it: it is not sent again because a full disk cannot note so.
-        while not self._record(job, outcome):
+        while not self._record(job, outcome, note):
             if self._stopping.wait(_REFUSED_WRITE_SECONDS):
                 return False
         self._on_change()
+        return True
+
+    def _attempt(self, job: Job, context: Context) -> tuple[Outcome, Callable[[Cursor], None]]:
+        if self._alerts is None:
+            return attempt(self._target, job.event, self._poster, context), _nothing
+        try:
+            told = self._alerts.message(job, context)
+        except msgspec.DecodeError as error:
+            return undecodable(error), _nothing
+        return send(self._target, told.message, self._poster, context.sent_ns), told.note
+
+    def _tell_again(self, now_ns: int) -> bool:
+        """Alerts that still fire, to a receiver that forgets them; False if none is due."""
+        context = replace(self._context, sent_ns=now_ns)
+        due = None if self._alerts is None else self._alerts.due(context)
+        if self._alerts is None or due is None:
+            return False
+        message, subjects = due
+        outcome = send(self._target, message, self._poster, now_ns)
+        self._look_at(outcome, None)
+        if outcome.kind == "disable":
+            self._database.disable(self._target.name, outcome.error or "", self._clock.wall_ns())
+            self._on_change()
+        share = 1.0 if outcome.kind == "delivered" else _TRIED_AGAIN_SHARE
+        self._alerts.told_again(subjects, now_ns + round(context.resend_seconds * share * 1e9))
         return True
 
     def _run(self) -> None:
@@ -167,13 +164,13 @@ class Worker:
             return _LOOK_SECONDS
         return min(_LOOK_SECONDS, max(0.005, (due_ns - self._clock.wall_ns()) / 1e9))
 
-    def _record(self, job: Job, outcome: Outcome) -> bool:
+    def _record(self, job: Job, outcome: Outcome, note: Callable[[Cursor], None]) -> bool:
         now_ns = self._clock.wall_ns()
         error = outcome.error or ""
         try:
             match outcome.kind:
                 case "delivered":
-                    self._database.delivered(job, now_ns)
+                    self._database.delivered(job, now_ns, note)
                 case "dead":
                     self._database.dead(job, error, now_ns)
                 case "disable":
@@ -191,11 +188,21 @@ class Worker:
         if due_ns - job.since_wall_ns > self._policy.give_up_after_seconds * 1e9:
             self._database.dead(job, f"given up: {outcome.error}", now_ns)
         else:
-            self._database.retry(job, outcome.error or "", due_ns)
+            self._database.retry(job, outcome.error or "", due_ns, now_ns)
 
-    def _log(self, job: Job, outcome: Outcome) -> None:
-        """Once per change: when a destination starts to fail, and when it takes events again."""
-        fields = {"destination": self._target.name, "event_id": job.event.id, "attempt": job.attempts + 1}
+    def _look_at(self, outcome: Outcome, job: Job | None) -> None:
+        """Count it, heed a wish for a pause, and log once per change: when a destination starts to fail, and
+        when it takes events again.
+        """
+        if outcome.seconds is not None:
+            self.durations.add(outcome.seconds)
+        if outcome.wait_seconds is not None:
+            # It is the receiver that wants a rest, not the one event.
+            pause_ns = round(min(outcome.wait_seconds, self._policy.max_seconds) * 1e9)
+            self._paused_until_ns = self._clock.wall_ns() + pause_ns
+        fields: dict[str, object] = {"destination": self._target.name}
+        if job is not None:
+            fields |= {"event_id": job.event.id, "attempt": job.attempts + 1}
         if outcome.kind in ("dead", "disable"):
             log.error("event not delivered: %s", outcome.error, extra=fields)
         elif outcome.kind == "retry" and not self._is_failing:
@@ -203,3 +210,7 @@ class Worker:
         elif outcome.kind == "delivered" and self._is_failing:
             log.info("destination takes events again", extra=fields)
         self._is_failing = outcome.kind == "retry"
+
+
+def _nothing(cursor: Cursor) -> None:
+    """What most deliveries have to note: nothing."""

@@ -1,50 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where events may go: a URL checked at start, its address resolved and checked at each attempt, then pinned.
 
-Only root writes the URLs, but names are answered by others: what resolves into this host's own neighbourhood
-(metadata services above all) is refused, and the connection goes to the very address that was checked.
+A destination that must not be is refused by itself, with its reason and remedy; the others go on, and what is
+meant for it waits.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import os
+import hashlib
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address
-from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from hotstage.config import settings
+from hotstage.config.render import redacted_url
 from hotstage.errors import ConfigError
-from hotstage.notify.signing import Secret, parse_secrets
+from hotstage.notify import addresses
+from hotstage.notify.credentials import authorization, signing_secrets
+from hotstage.notify.formats import ALERTING
+from hotstage.notify.signing import Secret
 
-Address = IPv4Address | IPv6Address
 Resolver = Callable[[str, int], list[str]]
 
-# Forms that carry an IPv4 address inside, which the checks for IPv4 would not see: 4-in-6, NAT64, 6to4,
-# Teredo.
-_CARRIERS = tuple(
-    ipaddress.IPv6Network(network)
-    for network in ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
-)
-_METADATA = frozenset(
-    ipaddress.ip_address(address)
-    for address in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
-)
-_SHARED = ipaddress.IPv4Network("100.64.0.0/10")  # neither private nor global to `ipaddress`
+ALERTS_PATH = "/api/v2/alerts"
+_SHAPE = "https://host[:port]/path"
 
 
 class RefusedAddressError(Exception):
     """The name leads to an address that events must not go to."""
+
+    def __init__(self, host: str, address: str, refusal: addresses.Refusal) -> None:
+        super().__init__(f"{host} is {address}, {refusal.reason}")
+        self.remedy = refusal.remedy
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """One destination, checked: what delivery needs, no more.
 
-    Its repr shows neither secrets nor the URL's query.
+    Its repr shows neither secrets nor the URL's path and query, which may hold a key.
     """
 
     name: str
@@ -56,32 +51,36 @@ class Target:
     types: tuple[str, ...]
     allow_private: bool
     secrets: tuple[Secret, ...] = field(repr=False)
+    authorization: str | None = field(repr=False)
+    resend_seconds: float
+    shown_url: str
+    """For people and logs."""
+    identity: str
+    """Tells whether the URL is still the same, without holding it."""
 
     @classmethod
     def of(cls, config: settings.Destination, environment: Mapping[str, str]) -> Target:
         """Raises ConfigError that names the destination; never shows a secret."""
         where = f"notify.destinations {config.name}"
-        parts, port = _split(config.url, where)
-        host = parts.hostname or ""
-        if parts.scheme == "http" and not _is_loopback_name(host):
-            raise ConfigError(f"{where}: http is for loopback only", remedy="use an https URL")
+        parts, port = _checked(config, where)
+        path = parts.path or "/"
+        if config.format == "alertmanager" and not path.endswith(ALERTS_PATH):
+            path = path.rstrip("/") + ALERTS_PATH
         return cls(
             name=config.name,
             is_tls=parts.scheme == "https",
-            host=host,
-            port=port or (443 if parts.scheme == "https" else 80),
-            path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+            host=parts.hostname or "",
+            port=port,
+            path=path + (f"?{parts.query}" if parts.query else ""),
             format=config.format,
             types=tuple(config.types),
             allow_private=config.allow_private,
-            secrets=_secrets(config, environment, where),
+            secrets=signing_secrets(config, environment, where),
+            authorization=authorization(config, environment, where),
+            resend_seconds=config.resend_seconds,
+            shown_url=redacted_url(config.url),
+            identity=_identity(config.url),
         )
-
-    @property
-    def shown_url(self) -> str:
-        """For logs and for telling a changed target: no query, which may hold a key."""
-        scheme = "https" if self.is_tls else "http"
-        return f"{scheme}://{self.host}:{self.port}{self.path.partition('?')[0]}"
 
     @property
     def host_header(self) -> str:
@@ -89,45 +88,84 @@ class Target:
         return name if self.port == (443 if self.is_tls else 80) else f"{name}:{self.port}"
 
     def wants(self, event_type: str) -> bool:
-        """Whether it gets this type: all if none is named, else those that begin like one of them."""
-        return not self.types or any(event_type.startswith(prefix) for prefix in self.types)
+        """Whether it gets this type: all if none is named, else those that begin like one of them.
+
+        Who is told of an alert's beginning is told of its end as well.
+        """
+        return _wants(self.types, event_type, self.format)
 
     def resolve(self, resolver: Resolver) -> str:
         """The address to connect to. Raises OSError, or RefusedAddressError if any answer is not allowed.
 
         Any, not the first: an answer that mixes allowed and forbidden addresses is somebody trying.
         """
-        addresses = resolver(self.host, self.port)
-        if not addresses:
+        answers = resolver(self.host, self.port)
+        if not answers:
             raise OSError(f"{self.host} has no address")
-        for address in addresses:
-            reason = self._refusal(ipaddress.ip_address(address))
-            if reason:
-                raise RefusedAddressError(f"{self.host} is {address}, {reason}")
-        return addresses[0]
-
-    def _refusal(self, address: Address) -> str | None:
-        if address.is_loopback:
-            allowed = self.allow_private or _is_loopback_name(self.host)
-            return None if allowed else "a loopback address under another name"
-        if not self.is_tls:
-            return "not loopback, and http is for loopback only"
-        return why_refused(address, self.allow_private)
+        for answer in answers:
+            address = addresses.literal(answer)
+            if address is None:
+                raise OSError(f"{self.host} has no address but {answer!r}")
+            refusal = _why_refused(self.host, address, is_tls=self.is_tls, allow_private=self.allow_private)
+            if refusal is not None:
+                raise RefusedAddressError(self.host, answer, refusal)
+        return answers[0]
 
 
-def why_refused(address: Address, allow_private: bool) -> str | None:
-    """Why events must not go to `address` (not loopback); None if they may."""
-    if isinstance(address, IPv6Address) and any(address in network for network in _CARRIERS):
-        return "an IPv4 address in disguise"
-    if address in _METADATA or address.is_link_local:
-        return "a link-local or metadata address"
-    if address.is_multicast or address.is_unspecified or address.is_reserved:
-        return "no host's address"
-    is_private = address.is_private or (isinstance(address, IPv4Address) and address in _SHARED)
-    if is_private and not allow_private:
-        return "a private address (allow_private permits it)"
-    if not is_private and not address.is_global:
-        return "not a public address"
+@dataclass(frozen=True, slots=True)
+class RefusedTarget:
+    """A destination that nothing is sent to. What it would get is kept until the configuration is mended."""
+
+    name: str
+    format: str
+    types: tuple[str, ...]
+    shown_url: str
+    identity: str
+    reason: str
+    remedy: str | None
+
+    def wants(self, event_type: str) -> bool:
+        return _wants(self.types, event_type, self.format)
+
+
+def read_targets(
+    destinations: Iterable[settings.Destination], environment: Mapping[str, str]
+) -> tuple[list[Target], list[RefusedTarget]]:
+    """Those to deliver to, and those refused. Raises ConfigError for two of one name: only a name tells whom
+    an event waits for.
+    """
+    targets: list[Target] = []
+    refused: list[RefusedTarget] = []
+    seen: set[str] = set()
+    for config in destinations:
+        if config.name in seen:
+            raise ConfigError(
+                f"two destinations are named {config.name}", remedy="names tell destinations apart"
+            )
+        seen.add(config.name)
+        try:
+            targets.append(Target.of(config, environment))
+        except ConfigError as error:
+            refused.append(
+                RefusedTarget(
+                    config.name,
+                    config.format,
+                    tuple(config.types),
+                    redacted_url(config.url),
+                    _identity(config.url),
+                    error.message,
+                    error.remedy,
+                )
+            )
+    return targets, refused
+
+
+def why_unsafe(config: settings.Destination) -> ConfigError | None:
+    """What is wrong with a destination's URL, as far as the text tells: no file is read, no name resolved."""
+    try:
+        _checked(config, f"notify.destinations {config.name}")
+    except ConfigError as error:
+        return error
     return None
 
 
@@ -141,43 +179,68 @@ def system_resolver(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
+def _checked(config: settings.Destination, where: str) -> tuple[SplitResult, int]:
+    """The URL's parts and port. Raises ConfigError; the message never holds more than the host."""
+    parts, port = _split(config.url, where)
+    host, is_tls = parts.hostname or "", parts.scheme == "https"
+    if not is_tls and not addresses.is_loopback_name(host):
+        raise ConfigError(f"{where}: http is for loopback only", remedy="use an https URL")
+    address = addresses.literal(host)
+    refusal = addresses.why_misspelled(host)
+    if refusal is None and address is not None:
+        refusal = _why_refused(host, address, is_tls=is_tls, allow_private=config.allow_private)
+    if refusal is not None:
+        raise ConfigError(f"{where}: {host} is {refusal.reason}", remedy=refusal.remedy)
+    return parts, (443 if is_tls else 80) if port is None else port
+
+
 def _split(url: str, where: str) -> tuple[SplitResult, int | None]:
+    if not url.isascii():
+        raise ConfigError(
+            f"{where}: the URL has characters outside ASCII",
+            remedy="write an international name in its xn-- form and encode the rest with %",
+        )
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ConfigError(f"{where}: the URL is malformed", remedy="https://host[:port]/path") from error
-    is_clean = url.isascii() and url.isprintable() and " " not in url
+        raise ConfigError(f"{where}: the URL is malformed", remedy=_SHAPE) from error
+    is_clean = url.isprintable() and " " not in url and "\\" not in url
     if parts.scheme not in ("http", "https") or not parts.hostname or not is_clean:
-        raise ConfigError(f"{where}: not an http(s) URL", remedy="https://host[:port]/path")
+        raise ConfigError(f"{where}: not an http(s) URL", remedy=_SHAPE)
     if parts.username is not None:
         raise ConfigError(
-            f"{where}: user and password in a URL", remedy="receivers check the signature; use secret_file"
+            f"{where}: user and password in a URL",
+            remedy="put user:password into a file and name it as authorization_file",
         )
+    if port == 0:
+        raise ConfigError(f"{where}: nobody can listen on port 0", remedy=_SHAPE)
+    if parts.fragment:
+        raise ConfigError(f"{where}: what follows a # is never sent", remedy="write # in a path as %23")
     return parts, port
 
 
-def _is_loopback_name(host: str) -> bool:
-    if host.lower() == "localhost":
+def _why_refused(
+    host: str, address: addresses.Address, *, is_tls: bool, allow_private: bool
+) -> addresses.Refusal | None:
+    if addresses.is_loopback(address):
+        if allow_private or addresses.is_loopback_name(host):
+            return None
+        return addresses.Refusal(
+            "a loopback address under another name", "write localhost, or set allow_private = true"
+        )
+    if not is_tls:
+        return addresses.Refusal("not loopback, and http is for loopback only", "use an https URL")
+    return addresses.why_refused(address, allow_private=allow_private)
+
+
+def _wants(types: tuple[str, ...], event_type: str, format_name: str) -> bool:
+    if not types or any(event_type.startswith(prefix) for prefix in types):
         return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    # `io.hotstage.window.` of `io.hotstage.window.closed.v1`
+    family = ".".join(event_type.split(".")[:3]) + "."
+    return format_name in ALERTING and any(prefix.startswith(family) for prefix in types)
 
 
-def _secrets(config: settings.Destination, environment: Mapping[str, str], where: str) -> tuple[Secret, ...]:
-    if config.secret_file is not None:
-        # A relative name is a systemd credential: LoadCredential= puts it into this directory.
-        path = Path(environment.get("CREDENTIALS_DIRECTORY", os.curdir)) / config.secret_file
-        try:
-            return parse_secrets(path.read_text(), f"{where}: {path}")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not text"
-            raise ConfigError(f"{where}: {path}: {reason}", remedy="check secret_file") from error
-    if config.secret_env is not None:
-        text = environment.get(config.secret_env, "")
-        return parse_secrets(text.replace(" ", "\n"), f"{where}: environment variable {config.secret_env}")
-    if config.format == "cloudevents":
-        raise ConfigError(f"{where}: no signing secret", remedy="set secret_file or secret_env")
-    return ()
+def _identity(url: str) -> str:
+    return f"{redacted_url(url)} {hashlib.blake2b(url.encode(), digest_size=12).hexdigest()}"

@@ -43,9 +43,15 @@ class Poster:
         self._resolver = resolver
         self._tls = ssl.create_default_context()
 
-    def post(self, target: Target, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Raises OSError (TimeoutError, ssl.SSLError), http.client.HTTPException, RefusedAddressError."""
-        address = target.resolve(self._resolver)
+    def resolve(self, target: Target) -> str:
+        """The one address to post to, checked. Raises OSError or RefusedAddressError."""
+        return target.resolve(self._resolver)
+
+    def post(self, target: Target, headers: Mapping[str, str], body: bytes, address: str) -> Reply:
+        """Post to an address that `resolve` gave.
+
+        Raises OSError (TimeoutError, ssl.SSLError), http.client.HTTPException.
+        """
         until = time.monotonic() + self._limits.total_seconds
         connect_seconds = min(self._limits.connect_seconds, self._limits.total_seconds)
         connection: socket.socket = socket.create_connection((address, target.port), timeout=connect_seconds)

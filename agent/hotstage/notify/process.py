@@ -9,17 +9,21 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from hotstage.clock import Clock, SystemClock
 from hotstage.config.settings import NotifyConfig
-from hotstage.errors import ConfigError, HotstageError, PeerError, StoreError
-from hotstage.notify.db import HeldEvent, NotifyDatabase
-from hotstage.notify.delivery import Outcome, RetryPolicy, Worker, attempt
-from hotstage.notify.destinations import Target
+from hotstage.errors import HotstageError, PeerError, StoreError
+from hotstage.notify.attempt import Outcome, attempt
+from hotstage.notify.db import Counts, HeldEvent, NotifyDatabase
+from hotstage.notify.delivery import RetryPolicy, Worker
+from hotstage.notify.destinations import RefusedTarget, Resolver, Target, read_targets, system_resolver
+from hotstage.notify.formats.context import Context
 from hotstage.notify.post import Limits, Poster
 from hotstage.notify.pull import Agent, Puller
 from hotstage.service import ServiceManager
@@ -37,24 +41,27 @@ class Notifier:
     """Wires the parts; `start` and `stop` may be used without signals."""
 
     def __init__(self, config: NotifyConfig, environment: Mapping[str, str], clock: Clock) -> None:
-        """Raises ConfigError for a destination that cannot be, StoreError for a directory that cannot be
-        used.
+        """Raises ConfigError for two destinations of one name, StoreError for a directory that cannot be
+        used. A destination that is refused by itself stops nobody: its events wait.
         """
-        self.targets = targets_of(config, environment)
+        self.targets, self.refused = read_targets(config.destinations, environment)
         self._clock = clock
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self.database = NotifyDatabase(Path(config.directory))
-        self.database.register({target.name: target.shown_url for target in self.targets})
+        known: list[Target | RefusedTarget] = [*self.targets, *self.refused]
+        self.database.register({each.name: each.identity for each in known})
         poster = Poster(limits_of(config))
         policy = RetryPolicy(
             config.retry_base_seconds, config.retry_max_seconds, config.give_up_after_seconds
         )
-        self._workers = [
-            Worker(target, self.database, poster, policy, clock, self._changed.set) for target in self.targets
-        ]
+        context = context_of(config)
+        self._workers = {
+            target.name: Worker(target, self.database, poster, policy, clock, context, self._changed.set)
+            for target in self.targets
+        }
         self._puller = Puller(
-            Agent(config.agent_socket), self.database, self.targets, clock, self._wake_workers
+            Agent(config.agent_socket), self.database, known, clock, self._wake_workers, self._told_of
         )
         self._threads = [
             threading.Thread(target=self._puller.run, name="hotstage-pull", daemon=True),
@@ -62,7 +69,13 @@ class Notifier:
         ]
 
     def start(self) -> None:
-        for worker in self._workers:
+        for refused in self.refused:
+            log.error(
+                "destination refused, its events wait: %s",
+                refused.reason,
+                extra={"destination": refused.name, "remedy": refused.remedy},
+            )
+        for worker in self._workers.values():
             worker.start()
         for thread in self._threads:
             thread.start()
@@ -77,25 +90,37 @@ class Notifier:
         self._changed.set()
         self._puller.stop()
         until = time.monotonic() + STOP_SECONDS
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.stop()
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.join(max(0.0, until - time.monotonic()))
 
     def fallen(self) -> list[str]:
         """Names of threads that should run and do not: an error that nobody foresaw has ended them."""
         alive = [(thread.name, thread.is_alive()) for thread in self._threads]
-        alive += [(worker.name, worker.is_alive()) for worker in self._workers]
+        alive += [(worker.name, worker.is_alive()) for worker in self._workers.values()]
         return [name for name, is_alive in alive if not is_alive]
 
     def status(self) -> str:
         """One line for people."""
-        names = ", ".join(target.name for target in self.targets)
-        return f"delivering to {names}" if names else "no destination is configured"
+        told = [
+            f"{verb} {', '.join(each.name for each in those)}"
+            for verb, those in (("delivering to", self.targets), ("refused:", self.refused))
+            if those
+        ]
+        return "; ".join(told) or "no destination is configured"
 
     def _wake_workers(self) -> None:
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.wake()
+
+    def _told_of(self, counts: Counts) -> Mapping[str, object]:
+        """What the agent's metrics say of a destination beside its counts."""
+        worker = self._workers.get(counts.name)
+        if worker is None:
+            return {"is_refused": True}
+        per_bucket, seconds = worker.durations.total()
+        return {"duration_counts": per_bucket, "duration_sum_seconds": seconds}
 
     def _keep_house(self) -> None:
         """Report when counts have moved, or every ten seconds; forget old rows once an hour."""
@@ -139,42 +164,43 @@ def run(config: NotifyConfig, service: ServiceManager, read: Callable[[], Notify
         elif taken.si_signo != signal.SIGHUP:
             service.stopping()
             break
-        elif _may_begin_again(service, read, notifier.status()):
+        elif _may_begin_again(service, read, notifier):
             break
     notifier.stop()
     log.info("notifier stopped")
     return taken.si_signo == signal.SIGHUP
 
 
-def _may_begin_again(service: ServiceManager, read: Callable[[], NotifyConfig], status: str) -> bool:
-    """Whether the configuration as it is now can be begun with. A wrong one changes nothing and is told."""
+def _may_begin_again(service: ServiceManager, read: Callable[[], NotifyConfig], notifier: Notifier) -> bool:
+    """Whether the configuration as it is now can be begun with. A wrong one changes nothing and is told: so
+    is one in which a destination would be refused that works now.
+    """
     service.reloading()
     try:
-        targets_of(read(), os.environ)
+        _, refused = read_targets(read().destinations, os.environ)
+        working = {target.name for target in notifier.targets}
+        for each in refused:
+            if each.name in working:
+                raise HotstageError(each.reason, remedy=each.remedy)
     except HotstageError as error:
         log.error("not reloaded: %s", error.message, extra={"remedy": error.remedy})
-        service.ready(f"{status}; not reloaded: {error.message}")
+        service.ready(f"{notifier.status()}; not reloaded: {error.message}")
         return False
     return True
 
 
-def send_test(config: NotifyConfig, name: str, event: HeldEvent, environment: Mapping[str, str]) -> Outcome:
+def send_test(
+    config: NotifyConfig, target: Target, event: HeldEvent, resolver: Resolver = system_resolver
+) -> Outcome:
     """Post `event` to one destination now, past the queue: what `hotstage webhook test` does."""
-    for target in targets_of(config, environment):
-        if target.name == name:
-            return attempt(target, event, Poster(limits_of(config)), SystemClock().wall_ns())
-    known = ", ".join(destination.name for destination in config.destinations) or "none"
-    raise ConfigError(f"no destination {name}", remedy=f"configured: {known}")
+    context = replace(
+        context_of(config), sent_ns=SystemClock().wall_ns(), resend_seconds=target.resend_seconds
+    )
+    return attempt(target, event, Poster(limits_of(config), resolver), context)
 
 
-def targets_of(config: NotifyConfig, environment: Mapping[str, str]) -> list[Target]:
-    """The destinations, checked. Raises ConfigError."""
-    targets = [Target.of(destination, environment) for destination in config.destinations]
-    names = [target.name for target in targets]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"two destinations are named {name}", remedy="names tell destinations apart")
-    return targets
+def context_of(config: NotifyConfig) -> Context:
+    return Context(host=config.host or socket.gethostname(), explorer_url=config.explorer_url)
 
 
 def limits_of(config: NotifyConfig) -> Limits:

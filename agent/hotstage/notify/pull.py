@@ -9,16 +9,15 @@ import http.client
 import logging
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from hotstage.clock import Clock
 from hotstage.errors import PeerError, StoreError
-from hotstage.notify.db import HeldEvent, NotifyDatabase
-from hotstage.notify.destinations import Target
+from hotstage.notify.db import Counts, HeldEvent, NotifyDatabase
 
 log = logging.getLogger(__name__)
 
@@ -97,22 +96,33 @@ class Agent:
             connection.close()
 
 
+class Subscriber(Protocol):
+    """Whom events are held for; it may be one that nothing can be sent to now."""
+
+    @property
+    def name(self) -> str: ...
+
+    def wants(self, event_type: str) -> bool: ...
+
+
 class Puller:
-    """Pulls until stopped. `on_new` hears that events were held."""
+    """Pulls until stopped. `on_new` hears that events were held; `told_of` adds to a destination's report."""
 
     def __init__(
         self,
         agent: Agent,
         database: NotifyDatabase,
-        targets: Sequence[Target],
+        subscribers: Sequence[Subscriber],
         clock: Clock,
         on_new: Callable[[], None],
+        told_of: Callable[[Counts], Mapping[str, object]] = lambda counts: {},
     ) -> None:
         self._agent = agent
         self._database = database
-        self._targets = targets
+        self._subscribers = subscribers
         self._clock = clock
         self._on_new = on_new
+        self._told_of = told_of
         self._stopping = threading.Event()
         self._failures = 0
         self._report_lock = threading.Lock()
@@ -153,7 +163,7 @@ class Puller:
             page = self._agent.outbox(0, 0)
         if not page.rows:
             return 0
-        wanted_by = [[t.name for t in self._targets if t.wants(row.type)] for row in page.rows]
+        wanted_by = [[each.name for each in self._subscribers if each.wants(row.type)] for row in page.rows]
         self._database.hold(page.store, [row.held() for row in page.rows], wanted_by, self._clock.wall_ns())
         return len(page.rows)
 
@@ -173,7 +183,8 @@ class Puller:
                     if counts.oldest_wall_ns is None
                     else max(0.0, (now_ns - counts.oldest_wall_ns) / 1e9),
                     "is_disabled": counts.disabled_error is not None,
+                    **self._told_of(counts),
                 }
-                for counts in self._database.counts(target.name for target in self._targets)
+                for counts in self._database.counts(each.name for each in self._subscribers)
             ]
             self._agent.acknowledge(store_id, seq, reports)

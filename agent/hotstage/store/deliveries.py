@@ -27,8 +27,9 @@ class DestinationReport(Struct, frozen=True, kw_only=True):
     dead: Count
     pending: Count
     oldest_age_seconds: float | None = None
-    last_delivery_seconds: float | None = None
     is_disabled: bool = False
+    is_refused: bool = False
+    """Its URL or secret is not usable: nothing is sent, its events wait."""
     duration_counts: Annotated[tuple[Count, ...], Meta(max_length=len(DURATION_EDGES) + 1)] = ()
     """Attempts per bucket of `DURATION_EDGES`, the last one beyond them; empty if nobody counted."""
     duration_sum_seconds: Annotated[float, Meta(ge=0)] = 0.0

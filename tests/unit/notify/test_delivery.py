@@ -7,46 +7,17 @@ import threading
 import time
 
 import pytest
+from support.receivers import RawReceiver, Reply
 
 from hotstage.clock import SystemClock
 from hotstage.notify import delivery as module
-from hotstage.notify.delivery import Outcome, RetryPolicy, Worker, attempt, judge
+from hotstage.notify.delivery import RetryPolicy, Worker
+from hotstage.notify.formats.context import Context
 from hotstage.notify.post import Limits, Poster
+from hotstage.notify.replay import Selection, replay
 
 POLICY = RetryPolicy(base_seconds=0.02, max_seconds=0.1, give_up_after_seconds=60)
 QUICK = Limits(0.5, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (200, "delivered"),
-        (204, "delivered"),
-        (299, "delivered"),
-        (301, "retry"),
-        (302, "retry"),
-        (308, "retry"),
-        (400, "dead"),
-        (401, "dead"),
-        (404, "dead"),
-        (408, "retry"),
-        (409, "retry"),
-        (410, "disable"),
-        (413, "dead"),
-        (425, "retry"),
-        (429, "retry"),
-        (500, "retry"),
-        (503, "retry"),
-        (599, "retry"),
-    ],
-)
-def test_what_an_answer_leads_to(status, kind):
-    assert judge(status, None).kind == kind
-
-
-def test_only_429_and_503_may_ask_for_a_pause():
-    assert judge(429, 9.0).wait_seconds == judge(503, 9.0).wait_seconds == 9.0
-    assert judge(500, 9.0).wait_seconds is None
 
 
 def test_delays_grow_with_full_jitter_up_to_the_cap():
@@ -58,22 +29,6 @@ def test_delays_grow_with_full_jitter_up_to_the_cap():
     assert policy.delay_seconds(0, 1e9, lambda: 1.0) == 21_600.0
 
 
-def test_an_attempt_is_signed_and_a_refused_connection_is_a_retry(receive, target, held):
-    receiver = receive()
-    now_ns = time.time_ns()
-    assert attempt(target(receiver.port), held(), Poster(QUICK), now_ns) == Outcome("delivered")
-    (seen,) = receiver.deliveries
-    assert (seen.id, seen.verified, seen.type) == ("evt_1", True, "io.hotstage.breaker.opened.v1")
-    receiver.stop()
-    outcome = attempt(target(receiver.port), held(), Poster(QUICK), now_ns)
-    assert outcome.kind == "retry"
-    assert "refused" in outcome.error
-
-
-def test_a_body_that_is_no_event_is_dead_and_blocks_nobody(target, held):
-    assert attempt(target(), held(body=b"[]"), Poster(QUICK), 1).kind == "dead"
-
-
 @pytest.fixture
 def work(box, target):
     """`work(receiver)` → a Worker not started, its target registered; `work.box` to fill."""
@@ -81,7 +36,9 @@ def work(box, target):
 
     def build(receiver, policy=POLICY, **options):
         box.register({"a": "x"})
-        worker = Worker(target(receiver.port), box, Poster(QUICK), policy, SystemClock(), **options)
+        worker = Worker(
+            target(receiver.port), box, Poster(QUICK), policy, SystemClock(), Context("host-1"), **options
+        )
         workers.append(worker)
         return worker
 
@@ -135,6 +92,26 @@ def test_another_subject_does_not_wait_for_a_failing_one(work, receive, held):
     assert [d.id for d in receiver.deliveries] == ["evt_1", "evt_3"]
 
 
+def test_a_receiver_that_asks_for_a_pause_gets_it_from_all_subjects(work, held):
+    with RawReceiver(lambda request, before: Reply(429, {"Retry-After": "30"})) as receiver:
+        worker = work(receiver, RetryPolicy(base_seconds=0.01, max_seconds=60, give_up_after_seconds=1e6))
+        fill(work.box, held(1, subject="x"), held(2, subject="y"))
+        assert worker.deliver_next()
+        assert not worker.deliver_next()
+        assert len(receiver.requests) == 1
+
+
+def test_attempts_are_timed_whatever_becomes_of_them(work, receive, held):
+    receiver = receive(answer=lambda delivery, before: 500 if before == 0 else 200)
+    worker = work(receiver, RetryPolicy(0.001, 0.001, 60))
+    fill(work.box, held(1))
+    worker.start()
+    wait_until(lambda: work.box.counts(["a"])[0].delivered == 1, "the delivery")
+    per_bucket, seconds = worker.durations.total()
+    assert sum(per_bucket) == 2
+    assert 0 < seconds < 5
+
+
 def test_410_ends_a_destination_and_a_replay_brings_it_back(work, receive, held):
     answers = [410]
     receiver = receive(answer=lambda delivery, before: answers[0])
@@ -145,7 +122,7 @@ def test_410_ends_a_destination_and_a_replay_brings_it_back(work, receive, held)
     assert len(receiver.deliveries) == 1
     assert work.box.counts(["a"])[0].dead == 2
     answers[0] = 200
-    work.box.replay("a", time.time_ns())
+    replay(work.box.database, ["a"], Selection("dead"), time.time_ns())
     while worker.deliver_next():
         pass
     assert [d.id for d in receiver.deliveries] == ["evt_1", "evt_1", "evt_2"]

@@ -10,7 +10,8 @@ import pytest
 from hotstage.clock import SystemClock
 from hotstage.config.settings import Destination, NotifyConfig
 from hotstage.errors import ConfigError, StoreError
-from hotstage.notify.process import Notifier, send_test, targets_of
+from hotstage.notify.destinations import Target
+from hotstage.notify.process import Notifier, send_test
 
 
 @pytest.fixture
@@ -63,17 +64,43 @@ def test_a_thread_that_does_not_run_is_named(config, receive):
     assert before == ["hotstage-pull", "hotstage-report", f"hotstage-to-{notifier.targets[0].name}"]
 
 
-def test_a_wrong_destination_is_said_before_anything_is_opened(config, tmp_path):
-    with pytest.raises(ConfigError, match=r"notify\.destinations d1"):
-        Notifier(
-            config(1, destinations=[Destination(name="d1", url="http://hooks.example/")]), {}, SystemClock()
-        )
-    assert not (tmp_path / "notify").exists()
+def test_a_refused_destination_stops_nobody_and_its_events_wait_until_it_is_mended(
+    config, receive, held, caplog, tmp_path
+):
+    receiver = receive()
+    bad = Destination(name="bad", url="http://hooks.example/services/T0/KEY", format="plain")
+    settings = config(destinations=[bad, *config(receiver.port).destinations])
+    notifier = Notifier(settings, {}, SystemClock())
+    names = [f"d{receiver.port}", "bad"]
+    notifier.database.hold("store", [held(1)], [names], time.time_ns())
+    notifier.start()
+    deadline = time.monotonic() + 10
+    while not receiver.deliveries:
+        assert time.monotonic() < deadline, "the good destination got nothing within 10 s"
+        time.sleep(0.01)
+    notifier.stop()
+    assert [counts.pending for counts in notifier.database.counts(["bad"])] == [1]
+    told = [record for record in caplog.records if "refused" in record.message]
+    assert len(told) == 1 and "http is for loopback only" in told[0].message
+    assert "KEY" not in caplog.text
+    assert "refused: bad" in notifier.status()
+    notifier.database.close()
+
+    mended = Destination(name="bad", url=f"http://127.0.0.1:{receiver.port}/", format="plain")
+    notifier = Notifier(config(destinations=[mended]), {}, SystemClock())
+    notifier.start()
+    deadline = time.monotonic() + 10
+    while len(receiver.deliveries) < 2:
+        assert time.monotonic() < deadline, "what had waited was not sent within 10 s"
+        time.sleep(0.01)
+    notifier.stop()
+    notifier.database.close()
 
 
-def test_two_destinations_of_one_name_are_refused(config):
+def test_two_destinations_of_one_name_are_refused_before_anything_is_opened(config, tmp_path):
     with pytest.raises(ConfigError, match="two destinations"):
-        targets_of(config(7, 7), {})
+        Notifier(config(7, 7), {}, SystemClock())
+    assert not (tmp_path / "notify").exists()
 
 
 def test_a_directory_that_cannot_be_used_is_a_store_error(config, tmp_path):
@@ -82,14 +109,19 @@ def test_a_directory_that_cannot_be_used_is_a_store_error(config, tmp_path):
         Notifier(config(directory=str(tmp_path / "file" / "x")), {}, SystemClock())
 
 
-def test_a_test_event_goes_past_the_queue_to_one_destination(config, receive, held):
-    receiver, other = receive(), receive()
-    settings = config(receiver.port, other.port)
-    assert send_test(settings, f"d{receiver.port}", held(1), {}).kind == "delivered"
-    assert (len(receiver.deliveries), len(other.deliveries)) == (1, 0)
+def test_a_test_event_goes_past_the_queue_and_tells_how_it_went(config, receive, held):
+    receiver = receive()
+    settings = config(receiver.port)
+    target = Target.of(settings.destinations[0], {})
+    outcome = send_test(settings, target, held(1))
+    assert (outcome.kind, outcome.status, outcome.address) == ("delivered", 200, "127.0.0.1")
+    assert 0 < outcome.seconds < 5
+    assert len(receiver.deliveries) == 1
 
 
-def test_a_test_for_a_destination_that_is_not_there_names_those_that_are(config, held):
-    with pytest.raises(ConfigError) as caught:
-        send_test(config(7), "nope", held(1), {})
-    assert caught.value.remedy == "configured: d7"
+def test_a_test_that_the_resolver_spoils_tells_the_reason_and_the_remedy(config, held):
+    target = Target.of(Destination(name="a", url="https://hooks.example/", format="plain"), {})
+    outcome = send_test(config(), target, held(1), resolver=lambda host, port: ["10.0.0.1"])
+    assert outcome.error == "hooks.example is 10.0.0.1, a private address"
+    assert "allow_private" in outcome.remedy
+    assert (outcome.status, outcome.address) == (None, None)

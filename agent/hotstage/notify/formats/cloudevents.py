@@ -8,12 +8,13 @@ from __future__ import annotations
 import msgspec
 
 from hotstage.notify.db import HeldEvent
+from hotstage.notify.formats.context import Context
 from hotstage.notify.formats.envelope import Envelope
 
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 
 
-def render(event: HeldEvent, envelope: Envelope) -> bytes:
+def render(event: HeldEvent, envelope: Envelope, context: Context) -> bytes:
     """`sequence` grows with each event of a host, so that a receiver can drop what comes late."""
     attributes = {
         "specversion": "1.0",

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from hotstage.notify import formats
+from hotstage.notify.formats.context import Context
 from hotstage.notify.formats.envelope import open_body
 
 
@@ -19,4 +20,4 @@ def test_data_is_passed_on_byte_for_byte():
 def test_a_foreign_body_is_refused_by_every_format(held, body):
     for name in formats.FORMATS:
         with pytest.raises(msgspec.DecodeError):
-            formats.render(name, held(body=body))
+            formats.render(name, held(body=body), Context("h"))

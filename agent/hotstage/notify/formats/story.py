@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an event says, read once for all formats that speak to people: words, times, what it is about.
+
+Pure. An event of a type that is not known here still has a story, its type; what is absent is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from hotstage.notify.db import HeldEvent
+from hotstage.notify.formats.envelope import Envelope
+
+Topic = Literal["window", "breaker", "test", "other"]
+
+WINDOW_PREFIX = "io.hotstage.window."
+BREAKER_PREFIX = "io.hotstage.breaker."
+TEST_PREFIX = "io.hotstage.test."
+
+_STATES = {
+    "open": "open",
+    "half_open": "half-open",
+    "forced_open": "forced open",
+    "closed": "closed",
+    "disabled": "disabled",
+    "metrics_only": "set to metrics only",
+}
+_SHEDDING = frozenset({"open", "half_open", "forced_open"})
+# The agent's names of an entity's parts → the names that metrics and alerts have.
+_PARTS = {"instance": "instance_id"}
+
+
+class Cause(Struct, frozen=True):
+    """The part of a window's cause that messages carry."""
+
+    summary: str = ""
+    confidence: float | None = None
+
+
+class _Window(Struct, frozen=True):
+    window_id: str | None = None
+    kind: str | None = None
+    severity: str | None = None
+    entity: dict[str, str | int] = {}
+    opened_at: str | None = None
+    opened_at_ns: int | None = None
+    closed_at: str | None = None
+    closed_at_ns: int | None = None
+    cause: Cause = Cause()
+    labels: dict[str, str] = {}
+    interrupted: bool = False
+
+
+class _Breaker(Struct, frozen=True, rename={"from_state": "from"}):
+    breaker: str | None = None
+    scope: dict[str, str | int] = {}
+    from_state: str | None = None
+    to: str | None = None
+    enforced: bool | None = None
+    reason: str | None = None
+    window_id: str | None = None
+    actor: str | None = None
+    at: str | None = None
+
+
+class _Test(Struct, frozen=True):
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """`title` is one short line, `text` one sentence with the host in it. Times are RFC 3339, UTC.
+
+    `is_firing`: True from the event that begins a trouble to the one that ends it, None where there is no
+    such thing. `parts` name what it is about: stage, modality, endpoint, instance_id, gpu_uuid, pid.
+    """
+
+    topic: Topic
+    title: str
+    text: str
+    status: str
+    host: str
+    is_firing: bool | None = None
+    severity: str | None = None
+    kind: str | None = None
+    parts: dict[str, str] = field(default_factory=dict)
+    breaker: str | None = None
+    enforced: bool | None = None
+    window_id: str | None = None
+    cause: str | None = None
+    cause_confidence: float | None = None
+    reason: str | None = None
+    actor: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def tell(event: HeldEvent, envelope: Envelope, host: str) -> Story:
+    """The story of an event. Raises msgspec.DecodeError for data of another shape."""
+    if event.type.startswith(WINDOW_PREFIX):
+        return _of_window(msgspec.json.decode(envelope.data, type=_Window), event.type, host)
+    if event.type.startswith(BREAKER_PREFIX):
+        return _of_breaker(msgspec.json.decode(envelope.data, type=_Breaker), envelope, event.subject, host)
+    if event.type.startswith(TEST_PREFIX):
+        said = msgspec.json.decode(envelope.data, type=_Test).message
+        return Story("test", "Test", f"On {host}: {said}", "test", host, started_at=envelope.time)
+    return Story("other", event.type, f"On {host}: {event.subject}", "unknown", host)
+
+
+def _of_window(said: _Window, event_type: str, host: str) -> Story:
+    is_open = event_type.startswith(WINDOW_PREFIX + "opened")
+    summary = said.cause.summary or said.kind or "no cause is known"
+    about = f"{said.kind or 'anomaly'}, {_where(said.entity)}"
+    if is_open:
+        title, text = f"Anomaly: {about}", f"On {host}: {summary}"
+    elif said.interrupted:
+        title, text = (
+            f"No longer watched: {about}",
+            f"On {host}, the agent ended before it was over: {summary}",
+        )
+    else:
+        title, text = f"Over: {about}", f"On {host}, {_lasted(said)}: {summary}"
+    return Story(
+        "window",
+        title,
+        text,
+        "open" if is_open else "closed",
+        host,
+        is_firing=is_open,
+        severity=said.severity,
+        kind=said.kind,
+        parts=_parts(said.entity),
+        window_id=said.window_id,
+        cause=said.cause.summary or None,
+        cause_confidence=said.cause.confidence,
+        started_at=said.opened_at,
+        ended_at=None if is_open else said.closed_at,
+        labels=said.labels,
+    )
+
+
+def _of_breaker(said: _Breaker, envelope: Envelope, subject: str, host: str) -> Story:
+    name, status = said.breaker or subject, said.to or "unknown"
+    is_firing = status in _SHEDDING
+    at = said.at or envelope.time
+    dry_run = " (dry run: callers are not told to heed it)" if said.enforced is False else ""
+    return Story(
+        "breaker",
+        f"Breaker {name} is {_STATES.get(status, status)}",
+        f"On {host}{dry_run}: {said.reason or 'no reason was given'}",
+        status,
+        host,
+        is_firing=is_firing,
+        severity="critical" if said.enforced and is_firing else "warning",
+        kind="breaker",
+        parts=_parts(said.scope),
+        breaker=name,
+        enforced=said.enforced,
+        window_id=said.window_id,
+        reason=said.reason,
+        actor=said.actor,
+        started_at=at if is_firing else None,
+        ended_at=None if is_firing else at,
+    )
+
+
+def _parts(entity: dict[str, str | int]) -> dict[str, str]:
+    return {_PARTS.get(name, name): str(value) for name, value in entity.items()}
+
+
+def _where(entity: dict[str, str | int]) -> str:
+    return " ".join(str(value) for value in entity.values()) or "the host"
+
+
+def _lasted(said: _Window) -> str:
+    if said.opened_at_ns is None or said.closed_at_ns is None:
+        return "for an unknown time"
+    seconds = max(0.0, (said.closed_at_ns - said.opened_at_ns) / 1e9)
+    return f"after {seconds:.0f} s" if seconds < 120 else f"after {seconds / 60:.0f} min"
