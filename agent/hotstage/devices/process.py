@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices process, `python -m hotstage.devices.process --period 1`: loads NVML, writes records to stdout.
 
-It has no privileges to lose and nothing to keep: the agent ends it, abandons it or starts it again at will.
+It gives up all privileges and has nothing to keep: the agent ends it, abandons it or starts it again at will.
 It ends by itself when nobody reads any more.
 """
 
@@ -16,6 +16,7 @@ import time
 from collections import deque
 
 from hotstage.devices.nvml import Device, NvmlGoneError, XidEvents, close_nvml, open_nvml
+from hotstage.devices.privileges import give_up_capabilities
 from hotstage.devices.sampler import Sampler
 from hotstage.devices.wire import RecordKind, Status, pack
 
@@ -37,6 +38,11 @@ def main() -> int:
 
 def _run(period_seconds: float) -> int:
     driver = ""
+    try:
+        give_up_capabilities()
+    except OSError as error:
+        _tell(Status.refused, 0, driver, f"capabilities could not be given up: {error}")
+        return 4
     try:
         driver, devices = open_nvml()
         _tell(Status.working, len(devices), driver, "")
