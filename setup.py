@@ -50,9 +50,8 @@ def _build_bpf_objects(folder: Path) -> None:
     try:
         subprocess.run(["make", "-s", "-C", str(ROOT / "bpf"), f"OUT={folder}"], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise SystemExit(
-            f"the BPF objects cannot be compiled ({error}): apt-get install make clang llvm gcc libc6-dev libbpf-dev"
-        ) from None
+        remedy = "apt-get install make clang llvm gcc libc6-dev libbpf-dev"
+        raise SystemExit(f"the BPF objects cannot be compiled ({error}): {remedy}") from None
 
 
 def _build_simulated_libraries(package: Path) -> None:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds both distributions into dist/: a source archive each, and a wheel made from that archive.
 
-Two builds of one commit are the same to the byte: times come from SOURCE_DATE_EPOCH, else from the commit. A
-wheel's platform is the oldest C library that its compiled parts run on (PEP 600), read from the parts themselves.
+Two builds of one commit are the same to the byte: times come from SOURCE_DATE_EPOCH, else from the commit.
+A wheel's platform is the oldest C library that its compiled parts run on (PEP 600), as they say themselves.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ _FIRST_ZIP_TIME = 315_532_800
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--into", type=Path, default=ROOT / "dist", help="folder of the results")
-    into: Path = parser.parse_args().into
-    into.mkdir(parents=True, exist_ok=True)
+    parser.add_argument(
+        "projects", nargs="*", type=Path, help="source trees (default: both of this checkout)"
+    )
+    arguments = parser.parse_args()
+    arguments.into.mkdir(parents=True, exist_ok=True)
     os.environ["SOURCE_DATE_EPOCH"] = str(source_epoch())
-    for project in PROJECTS:
-        for built in build(project, into):
+    for project in arguments.projects or PROJECTS:
+        for built in build(project, arguments.into):
             print(built)
     return 0
 

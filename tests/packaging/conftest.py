@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is built once: both wheels, the Debian package, and a folder with them and all that they need."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.packages import make, wheelhouse
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both wheels and both source archives."""
+    folder = tmp_path_factory.mktemp("wheels")
+    make("wheels.py", "--into", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def deb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("deb")
+    make("deb.py", "--into", str(folder), "--find-links", str(wheelhouse()))
+    (package,) = folder.glob("*.deb")
+    return package
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory, wheels: Path, deb: Path) -> Path:
+    """One folder for machines without a network."""
+    folder = tmp_path_factory.mktemp("packages")
+    for path in (deb, *wheels.glob("*.whl"), *wheelhouse().iterdir()):
+        os.link(path, folder / path.name)
+    return folder
