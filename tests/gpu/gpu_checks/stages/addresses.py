@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stage `addresses`: does cuGetProcAddress hand out an entry point that is not probed, and do processes take one?"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from gpu_checks.libcuda import Libcuda
+from gpu_checks.report import Section
+from gpu_checks.stages.coverage import mapped_libcuda
+from gpu_checks.surroundings import Surroundings, compile_helper
+from gpu_checks.tallies import CALL_OF
+from gpu_checks.target import Target
+
+VERSIONS = (3020, 4000, 6050, 7000, 9000, 10000, 11000, 11040, 12000, 12050, 13000)
+"""Every answer changes at one of these: the versions that introduced a `_v2`, `_v3` or per-thread variant."""
+_ABI = re.compile(r"_v\d+$")
+_OF_A_FAMILY = re.compile(
+    r"cu(?:Launch|GraphLaunch|Mem(?:Alloc|Free|cpy|set|Create|Release|Map|Unmap|HostAlloc|Address(?:Reserve|Free))"
+    r"|StreamSynchronize|EventSynchronize|CtxSynchronize)"
+)
+"""Names that do the work hotstage counts, catalogued or not."""
+
+
+def addresses(at: Surroundings, section: Section) -> None:
+    with Target(
+        at.driver_python, "driver_calls", environment=at.program_environment, log=at.programs_log
+    ) as target:
+        target.tell("start")
+        libcuda = Libcuda.read(mapped_libcuda(target.pid))
+        target.tell("open", seconds=60)
+        asked(target, libcuda, section)
+    obtained(at, libcuda, section)
+
+
+def probed_offsets(libcuda: Libcuda) -> set[int]:
+    functions = libcuda.elf.functions
+    return {functions[symbol].offset for symbol in CALL_OF if symbol in functions}
+
+
+def names(libcuda: Libcuda, address: int | None) -> list[str]:
+    return [] if address is None else libcuda.names_at(address)
+
+
+def is_probed(libcuda: Libcuda, found: list[str]) -> bool:
+    return any(libcuda.elf.functions[name].offset in probed_offsets(libcuda) for name in found)
+
+
+def asked(target: Target, libcuda: Libcuda, section: Section) -> None:
+    """Ask for every catalogued name, for many versions, with both kinds of default stream."""
+    wanted = sorted({_ABI.sub("", call) for call in CALL_OF.values()})
+    version = target.tell("ask_addresses", names=[], versions=[])["version"]
+    versions = sorted({each for each in VERSIONS if each < version} | {version})
+    answers = target.tell("ask_addresses", names=wanted, versions=versions, seconds=30)["answers"]
+    rows = []
+    for answer in answers:
+        found = names(libcuda, answer["address"])
+        rows.append(
+            {
+                **{key: answer[key] for key in ("name", "version", "flags")},
+                "symbols": found,
+                "internal": answer["address"] is not None and not found,
+                "probed": is_probed(libcuda, found) if answer["address"] is not None else None,
+            }
+        )
+    now = [row for row in rows if row["version"] == version]
+    internal = sorted({row["name"] for row in rows if row["internal"]})
+    gaps = sorted({f"{row['name']} → {row['symbols']}" for row in now if row["probed"] is False})
+    old = sorted(
+        {f"{row['name']} {row['version']} → {row['symbols']}" for row in rows if row["probed"] is False}
+    )
+    answered = sum(row["probed"] is not None for row in rows)
+    section.check(
+        "every address is an exported symbol's", not internal and answered > 0, f"internal: {internal}"
+    )
+    section.check(
+        f"at version {version} every address is probed", not gaps, "; ".join(gaps) or f"{len(now)} asked"
+    )
+    section.figure("driver_version", version, "", "as cuDriverGetVersion has it")
+    section.figure("addresses_asked", len(rows), "", "names × versions × kinds of default stream")
+    section.figure("addresses_obtained", answered, "", "of these, those that the driver has")
+    section.table("not_probed_at_any_version", old)
+    section.table("answers_now", now)
+    uncounted = sorted(
+        name for name in libcuda.elf.functions if _OF_A_FAMILY.match(name) and name not in CALL_OF
+    )
+    section.table("exports_of_these_families_that_are_not_catalogued", uncounted)
+    section.figure("family_exports_not_catalogued", len(uncounted), "", "32-bit legacy names included")
+
+
+def obtained(at: Surroundings, libcuda: Libcuda, section: Section) -> None:
+    """Which entry points a real process takes, through cuGetProcAddress and dlsym."""
+    shim = at.scratch / "libasked_addresses.so"
+    reason = compile_helper("asked_addresses.c", shim)
+    if reason is not None:
+        section.not_run("what processes obtain", reason)
+        return
+    log = at.scratch / "asked.txt"
+    environment = {**at.program_environment, "LD_PRELOAD": str(shim), "HOTSTAGE_ASKED_ADDRESSES": str(log)}
+    if at.torch_python is None:
+        section.not_run(
+            "what PyTorch obtains", "no interpreter here has PyTorch: a program by ctypes stands for it"
+        )
+        with Target(at.driver_python, "driver_calls", environment=environment, log=at.programs_log) as target:
+            target.tell("start")
+            target.tell("open", seconds=60)
+            target.tell("load", threads=1, launches=10, copies=3)
+    else:
+        with Target(at.torch_python, "torch_calls", environment=environment, log=at.programs_log) as target:
+            target.tell("start", seconds=90)
+            for phase in ("matmuls", "copies", "graphs"):
+                target.tell(phase, times=5, seconds=60)
+    look_at_obtained(log, libcuda, section)
+
+
+def look_at_obtained(log: Path, libcuda: Libcuda, section: Section) -> None:
+    """Every request of the process: internal ones, and work that is not probed."""
+    requests: Counter[tuple[str, str, int, int, int]] = Counter()
+    foreign = 0
+    for line in log.read_text().splitlines() if log.exists() else ():
+        how, name, version, flags, address, file = line.split(" ", 5)
+        if "libcuda.so" in Path(file).name:
+            requests[how, name, int(version), int(flags), int(address)] += 1
+        else:
+            foreign += 1
+    rows: list[dict[str, Any]] = []
+    for (how, name, version, flags, address), count in sorted(requests.items()):
+        found = libcuda.names_at(address)
+        rows.append(
+            {
+                **{"how": how, "name": name, "version": version, "flags": flags, "times": count},
+                "symbols": found,
+                "probed": is_probed(libcuda, found),
+            }
+        )
+    internal = sorted({row["name"] for row in rows if not row["symbols"]})
+    gaps = sorted(
+        {f"{row['name']} → {each}" for row in rows for each in row["symbols"]
+         if not row["probed"] and _OF_A_FAMILY.match(each)}
+    )  # fmt: skip
+    section.check(
+        "a process obtains exported entry points only", bool(rows) and not internal, f"internal: {internal}"
+    )
+    section.figure("requests", sum(requests.values()), "", "look-ups in libcuda by one process")
+    section.figure("requests_distinct", len(rows), "", "of these, different ones")
+    section.figure("requests_elsewhere", foreign, "", "look-ups of cu… names in other libraries")
+    section.table("obtained_of_these_families_and_not_probed", gaps)
+    section.figure(
+        "obtained_not_probed", len(gaps), "", "family entry points that were obtained; obtained is not called"
+    )
+    section.table("obtained", [row for row in rows if row["probed"] or _OF_A_FAMILY.match(row["name"])])
