@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import logging
 import os
 import signal
@@ -39,6 +38,7 @@ from hotstage.devices.parent import Devices
 from hotstage.devices.samples import DevicesState, no_devices
 from hotstage.errors import HotstageError, StoreError
 from hotstage.frame.frame import Frame
+from hotstage.host.identity import host_id
 from hotstage.host.sampler import HostSampler
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.samples import CallSample, FastSample
@@ -106,11 +106,11 @@ class Daemon:
         for problem in problems:
             log.warning("a rule is left out: %s", problem)
         self.line = Line(config, clock, rules)
-        host_id = _host_id()
+        host = host_id()
         self.cell = ViewCell(socket.gethostname(), clock)
         self.store = Store(Path(config.store.directory), clock, boot_id())
         stack.callback(self.store.close)
-        maker = EventMaker(host_id)
+        maker = EventMaker(host)
         self.store.begin_run(
             lambda stored: maker.window_closed(stored.window, stored.wall_offset_ns, is_interrupted=True)
         )
@@ -144,7 +144,7 @@ class Daemon:
             os.environ,
             readings=self.prometheus.readings,
             clock=clock,
-            identity=Identity(host_id, socket.gethostname(), __version__, clock.wall_ns()),
+            identity=Identity(host, socket.gethostname(), __version__, clock.wall_ns()),
         )
         self.sinks = Sinks([self.prometheus, *([self.otlp] if self.otlp else [])])
         api = Api(
@@ -340,10 +340,3 @@ def _only_gpus(uuids: Mapping[tuple[int, int], str]) -> dict[int, str]:
     for (pid, _), uuid in uuids.items():
         by_pid.setdefault(pid, set()).add(uuid)
     return {pid: next(iter(own)) for pid, own in by_pid.items() if len(own) == 1}
-
-
-def _host_id() -> str:
-    """Stable, and not the machine id itself, which is not for others to see (machine-id(5))."""
-    path = Path("/etc/machine-id")
-    text = path.read_text().strip() if path.exists() else ""
-    return hashlib.blake2b((text or boot_id()).encode(), digest_size=16, person=b"hotstage").hexdigest()
