@@ -20,6 +20,13 @@ def _grew(counter: Metric, *matchers: str) -> str:
     return f"{grown} > 0 or ({selector} unless {selector} offset 15m) > 0"
 
 
+_SPANS_LOST = RULE.rate(metrics.OTLP_DROPPED, 'reason=~"queue_full|export_failed"')
+
+
+def _spans(values: str, reason: str) -> Input:
+    return given("hotstage_otlp_spans_dropped_total", values, reason=reason)
+
+
 def _delivered(values: str, result: str) -> Input:
     return given("hotstage_webhook_deliveries_total", values, destination="on-call", result=result)
 
@@ -162,19 +169,33 @@ OUTPUT = (
         Scene((given("hotstage_series_dropped_total", "5x120", metric="hotstage_calls_total"),), "20m"),
     ),
     Alert(
-        "HotstageSpansDropped",
-        f"{RULE.rate(metrics.OTLP_DROPPED)} > 0",
+        "HotstageOtlpFailing",
+        f"{RULE.rate(metrics.OTLP_FAILURES)} > 0",
         "5m",
         "warning",
-        "Spans of {{ $labels.instance }} do not reach the collector: {{ $labels.reason }}",
-        "Traces have gaps; metrics and windows do not. Check `[otlp]` endpoint and the collector.",
+        "The OTLP collector does not take the {{ $labels.signal }} of {{ $labels.instance }}",
+        "What is scraped and sent by webhook goes on. The agent's log has the collector's answer; check "
+        "`[otlp]`.",
         OVERVIEW,
         Fires(
-            (given("hotstage_otlp_spans_dropped_total", "0+5x60", reason="export"),),
+            (given("hotstage_otlp_export_failures_total", "0+1x60", signal="traces"),),
             "12m",
-            {"reason": "export"},
+            {"signal": "traces"},
         ),
-        Scene((given("hotstage_otlp_spans_dropped_total", "7x60", reason="export"),), "12m"),
+        Scene((given("hotstage_otlp_export_failures_total", "7x60", signal="traces"),), "12m"),
+    ),
+    Alert(
+        "HotstageSpansDropped",
+        f"{_SPANS_LOST} > 0",
+        "5m",
+        "warning",
+        "Spans of {{ $labels.instance }} are lost: {{ $labels.reason }}",
+        "Traces have gaps beyond what sampling leaves out. Check the collector; raise `[otlp] "
+        "spans_per_second` only "
+        "if it is well.",
+        OVERVIEW,
+        Fires((_spans("0+5x60", "queue_full"),), "12m", {"reason": "queue_full"}),
+        Scene((_spans("0+50x60", "not_sampled"), _spans("7x60", "export_failed")), "12m"),
     ),
     Alert(
         "HotstageConfigReloadFailed",

@@ -26,7 +26,7 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-UNITS = frozenset({"s", "reqps", "cps", "ops", "percentunit", "short", "none", "bytes", "dateTimeAsIso"})
+UNITS = frozenset({"s", "reqps", "cps", "ops", "percentunit", "short", "none", "bytes"})
 NO_DATA = "no data"
 DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 EXPLORER_LINK = "${explorer}/?endpoint=${__field.labels.endpoint}&from=${__from}&to=${__to}"
