@@ -19,17 +19,22 @@ def config() -> None:
 
 @config.command()
 def check() -> None:
-    """Read files, environment and rules; exit 2 on the first wrong key, 3 when a rule would be left out.
+    """Read files, environment, rules and destinations; exit 2 on the first wrong key, 3 when a rule would be
+    left out or a webhook destination refused.
 
     The message names the key, the place and the remedy.
     """
     from hotstage.detect.rules.rule_file import load_rules
+    from hotstage.notify.destinations import unsafe
 
-    detect = configuration().detect
-    rules, problems = load_rules(detect.rules_files, builtin=detect.builtin_rules)
+    checked = configuration()
+    rules, problems = load_rules(checked.detect.rules_files, builtin=checked.detect.builtin_rules)
     for problem in problems:
         click.echo(f"a rule is left out: {problem}", err=True)
-    if problems:
+    refused = unsafe(checked.notify.destinations)
+    for error in refused:
+        click.echo(f"a destination is refused: {error.message}\n  remedy: {error.remedy}", err=True)
+    if problems or refused:
         raise SystemExit(DEGRADED)
     click.echo(f"the configuration is valid, and so are {len(rules)} rules")
 

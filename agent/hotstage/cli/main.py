@@ -27,6 +27,7 @@ VERBS = {
     "snapshot": ("hotstage.cli.snapshot", "What every request in flight is doing right now."),
     "windows": ("hotstage.cli.windows", "Anomaly windows with their ranked cause."),
     "breakers": ("hotstage.cli.breakers", "Breaker states, history and overrides."),
+    "webhook": ("hotstage.cli.webhook", "Webhook destinations: list, test, replay."),
     "config": ("hotstage.cli.config", "Check or show the configuration; list every key."),
     "bench": ("hotstage.cli.bench", "Measure what probing costs and whether counts are exact."),
 }

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import http.client
 import logging
+import socket
+import ssl
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -93,17 +95,26 @@ def send(target: Target, message: Message, poster: Poster, now_wall_ns: int) -> 
         return Outcome("retry", str(error), remedy=error.remedy)
     except (OSError, http.client.HTTPException) as error:
         seconds = None if address is None else time.monotonic() - began
-        return Outcome("retry", f"{type(error).__name__}: {error}"[:300], seconds=seconds, address=address)
+        return replace(_failure(error, target), seconds=seconds, address=address)
     except Exception as error:
         log.exception("an attempt failed", extra={"destination": target.name, "event_id": message.id})
         return Outcome("retry", f"internal: {type(error).__name__}")
     outcome = judge(reply.status, reply.retry_after_seconds)
-    return Outcome(
-        outcome.kind,
-        outcome.error,
-        outcome.wait_seconds,
-        outcome.remedy,
-        status=reply.status,
-        seconds=time.monotonic() - began,
-        address=address,
-    )
+    return replace(outcome, status=reply.status, seconds=time.monotonic() - began, address=address)
+
+
+def _failure(error: OSError | http.client.HTTPException, target: Target) -> Outcome:
+    """What kept a message from being sent or answered, in words that help."""
+    told, remedy = f"{type(error).__name__}: {error}", None
+    match error:
+        case socket.gaierror():
+            told = f"{target.host} cannot be resolved: {error.strerror}"
+            remedy = "check the name, and this host's DNS"
+        case ssl.SSLCertVerificationError():
+            told = f"its certificate is not accepted: {error.verify_message}"
+            remedy = f"it must be valid for {target.host} and of an authority that this host trusts"
+        case ConnectionRefusedError():
+            told, remedy = "the connection is refused", "is the receiver running, and the port right?"
+        case TimeoutError():
+            remedy = "is the receiver reachable from here, and does it answer at once?"
+    return Outcome("retry", told[:300], remedy=remedy)

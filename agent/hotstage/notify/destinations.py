@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
@@ -61,7 +61,7 @@ class Target:
     @classmethod
     def of(cls, config: settings.Destination, environment: Mapping[str, str]) -> Target:
         """Raises ConfigError that names the destination; never shows a secret."""
-        where = f"notify.destinations {config.name}"
+        where = _where(config)
         parts, port = _checked(config, where)
         path = parts.path or "/"
         if config.format == "alertmanager" and not path.endswith(ALERTS_PATH):
@@ -136,13 +136,7 @@ def read_targets(
     """
     targets: list[Target] = []
     refused: list[RefusedTarget] = []
-    seen: set[str] = set()
-    for config in destinations:
-        if config.name in seen:
-            raise ConfigError(
-                f"two destinations are named {config.name}", remedy="names tell destinations apart"
-            )
-        seen.add(config.name)
+    for config in _named_apart(destinations):
         try:
             targets.append(Target.of(config, environment))
         except ConfigError as error:
@@ -160,13 +154,18 @@ def read_targets(
     return targets, refused
 
 
-def why_unsafe(config: settings.Destination) -> ConfigError | None:
-    """What is wrong with a destination's URL, as far as the text tells: no file is read, no name resolved."""
-    try:
-        _checked(config, f"notify.destinations {config.name}")
-    except ConfigError as error:
-        return error
-    return None
+def unsafe(destinations: Iterable[settings.Destination]) -> list[ConfigError]:
+    """What is wrong with the URLs, as far as the text tells: no file is read, no name is resolved.
+
+    Raises ConfigError for two of one name.
+    """
+    found = []
+    for config in _named_apart(destinations):
+        try:
+            _checked(config, _where(config))
+        except ConfigError as error:
+            found.append(error)
+    return found
 
 
 def system_resolver(host: str, port: int) -> list[str]:
@@ -179,18 +178,33 @@ def system_resolver(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
+def _named_apart(destinations: Iterable[settings.Destination]) -> Iterator[settings.Destination]:
+    seen: set[str] = set()
+    for config in destinations:
+        if config.name in seen:
+            raise ConfigError(
+                f"two destinations are named {config.name}", remedy="names tell destinations apart"
+            )
+        seen.add(config.name)
+        yield config
+
+
+def _where(config: settings.Destination) -> str:
+    return f"notify.destinations {config.name}"
+
+
 def _checked(config: settings.Destination, where: str) -> tuple[SplitResult, int]:
     """The URL's parts and port. Raises ConfigError; the message never holds more than the host."""
     parts, port = _split(config.url, where)
     host, is_tls = parts.hostname or "", parts.scheme == "https"
-    if not is_tls and not addresses.is_loopback_name(host):
-        raise ConfigError(f"{where}: http is for loopback only", remedy="use an https URL")
     address = addresses.literal(host)
     refusal = addresses.why_misspelled(host)
     if refusal is None and address is not None:
         refusal = _why_refused(host, address, is_tls=is_tls, allow_private=config.allow_private)
     if refusal is not None:
         raise ConfigError(f"{where}: {host} is {refusal.reason}", remedy=refusal.remedy)
+    if not is_tls and not addresses.is_loopback_name(host):
+        raise ConfigError(f"{where}: http is for loopback only", remedy="use an https URL")
     return parts, (443 if is_tls else 80) if port is None else port
 
 
@@ -229,9 +243,10 @@ def _why_refused(
         return addresses.Refusal(
             "a loopback address under another name", "write localhost, or set allow_private = true"
         )
-    if not is_tls:
+    never = addresses.why_refused(address, allow_private=True)
+    if never is None and not is_tls:
         return addresses.Refusal("not loopback, and http is for loopback only", "use an https URL")
-    return addresses.why_refused(address, allow_private=allow_private)
+    return never or addresses.why_refused(address, allow_private=allow_private)
 
 
 def _wants(types: tuple[str, ...], event_type: str, format_name: str) -> bool:

@@ -12,7 +12,7 @@ from hotstage.notify.destinations import (
     Target,
     read_targets,
     system_resolver,
-    why_unsafe,
+    unsafe,
 )
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -45,9 +45,10 @@ UNSAFE = [
     ("http://hooks.example/", "http is for loopback only"),
     ("http://10.0.0.5/", "http is for loopback only"),
     ("http://127.0.0.1.nip.example/", "http is for loopback only"),
-    ("http://2852039166/", "http is for loopback only"),
-    ("http://0x7f.1/", "http is for loopback only"),
-    ("http://[::ffff:127.0.0.1]/", "http is for loopback only"),
+    ("http://2852039166/", "in disguise"),
+    ("http://0x7f.1/", "in disguise"),
+    ("http://[::ffff:127.0.0.1]/", "in disguise"),
+    ("http://169.254.169.254/", "metadata"),
     ("ftp://hooks.example/", "not an http"),
     ("hooks.example/x", "not an http"),
     ("https:///x", "not an http"),
@@ -97,8 +98,8 @@ def test_an_unsafe_url_is_refused_with_the_destination_the_reason_and_a_remedy(u
     assert "notify.destinations a" in caught.value.message
     assert "pw" not in caught.value.message
     assert caught.value.remedy
-    unsafe = why_unsafe(Destination(name="a", url=url))
-    assert unsafe.message == caught.value.message, "a check of the configuration says the same"
+    (error,) = unsafe([Destination(name="a", url=url)])
+    assert error.message == caught.value.message, "a check of the configuration says the same"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_an_unsafe_url_is_refused_with_the_destination_the_reason_and_a_remedy(u
     ],
 )
 def test_what_is_safe_is_not_refused(url, changed):
-    assert why_unsafe(Destination(name="a", url=url, **changed)) is None
+    assert unsafe([Destination(name="a", url=url, **changed)]) == []
     assert made(url, **changed).name == "a"
 
 
