@@ -123,6 +123,26 @@ def event_reasons(device: Device) -> int:
     return 0 if reasons is None else int(reasons)
 
 
+def mig_mode(device: Device) -> bool | None:
+    """Whether the GPU is cut into instances; None where it cannot be."""
+    modes = _call(device, "mig", pynvml.nvmlDeviceGetMigMode, device.handle)
+    return None if modes is None else bool(modes[0])
+
+
+def persistence_mode(device: Device) -> bool | None:
+    """Whether the driver stays loaded while nobody uses the GPU; without, the first user waits for it."""
+    mode = _call(device, "persistence", pynvml.nvmlDeviceGetPersistenceMode, device.handle)
+    return None if mode is None else bool(mode)
+
+
+def library_version() -> str | None:
+    """Version of the NVML library itself, which must be the driver's."""
+    try:
+        return _text(pynvml.nvmlSystemGetNVMLVersion())
+    except pynvml.NVMLError:
+        return None
+
+
 class XidEvents:
     """NVML's events of critical XIDs; `wait` blocks up to a second. For a thread of its own."""
 

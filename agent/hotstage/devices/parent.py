@@ -91,7 +91,7 @@ class Devices:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=_environment(self._config.library_directory, os.environ),
+                env=child_environment(self._config.library_directory, os.environ),
             )
         except OSError as error:
             self._fail(now_ns, DevicesState.failed, f"the devices process does not start: {error}")
@@ -204,7 +204,7 @@ def _has_ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
     return True
 
 
-def _environment(library_directory: str | None, inherited: Mapping[str, str]) -> dict[str, str]:
+def child_environment(library_directory: str | None, inherited: Mapping[str, str]) -> dict[str, str]:
     """The child finds libnvidia-ml.so.1 in `library_directory` first."""
     environment = dict(inherited)
     if library_directory:

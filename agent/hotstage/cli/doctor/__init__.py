@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage doctor`: what this host can do for hotstage, what is in the way, and the remedy for each."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import click
+
+from hotstage.cli.doctor.finding import Area
+from hotstage.cli.doctor.host import Host
+from hotstage.cli.doctor.report import all_findings, exit_code, report, summary
+from hotstage.cli.doctor.run import run_checks
+from hotstage.cli.doctor.show import progress, show
+from hotstage.cli.doctor.table import CHECKS
+from hotstage.cli.reading import configuration
+from hotstage.cli.terminal import print_json
+from hotstage.config.settings import Config
+from hotstage.errors import ConfigError
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--strict", is_flag=True, help="Exit 3 when anything is less than fine, or not known.")
+@click.option(
+    "--only",
+    "areas",
+    type=click.Choice([area.value for area in Area]),
+    multiple=True,
+    help="This group of checks only; repeatable.",
+)
+def doctor(as_json: bool, strict: bool, areas: tuple[str, ...]) -> int:
+    """Look, try, and say what to do; three seconds at most.
+
+    Everything is tried as the user who runs it: with sudo it tells what the agent could do as root, without
+    it what this user may. Programs are loaded and linked to a scratch file, tracepoints attached for a
+    moment, NVML asked in a process of its own. No running process is probed, no webhook is sent, nothing
+    stays.
+
+    \b
+    ok    as it should be            warn  something is missing or worse; hotstage runs
+    –     absent, and not missed     FAIL  in the way
+    ?     could not be looked at
+
+    Exit 0 fine, 3 less than fine (--strict), 4 cannot run, 5 a permission is missing.
+
+    \b
+    sudo hotstage doctor                                what the agent can do here
+    sudo hotstage doctor --only libraries --only gpu    what would be probed, which GPUs are seen
+    sudo hotstage doctor --strict && sudo systemctl start hotstage-agent
+    sudo hotstage doctor --json | jq '.findings[] | select(.status == "warn")'
+    setpriv --bounding-set=-all,+bpf,+perfmon hotstage doctor --only privileges
+    """
+    began = time.monotonic()
+    chosen = [check for check in CHECKS if not areas or check.area.value in areas]
+    with progress(len(chosen), is_wanted=not as_json) as tell:
+        outcomes = run_checks(chosen, this_host(), on_done=tell)
+    seconds = time.monotonic() - began
+    findings = all_findings(outcomes)
+    code = exit_code(findings, strict=strict)
+    if as_json:
+        print_json(report(outcomes, code, seconds))
+    else:
+        show(findings)
+        click.echo(summary(findings, seconds))
+    return code
+
+
+def this_host() -> Host:
+    """The host that this runs on, with the configuration in force; the defaults where that cannot be read."""
+    error: ConfigError | None = None
+    try:
+        config = configuration()
+    except ConfigError as refused:
+        config, error = Config(), refused
+    root = click.get_current_context().find_root()
+    file: Path | None = getattr(root.obj, "config_file", None)
+    return Host(config=config, config_file=file, config_error=error, environment=dict(os.environ))

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the checks side by side, each on a thread of its own, and waits for none past its deadline.
+
+A check that hangs (a dead file system, a driver) costs its own findings: it becomes one that says so. Its
+thread is left behind and ends with the process. It knows no check and prints nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from queue import Empty, Queue
+
+from hotstage.cli.doctor.finding import Area, Finding, Status
+from hotstage.cli.doctor.host import Host
+from hotstage.errors import HotstageError
+
+DEADLINE_SECONDS = 2.6
+"""Every check runs from the start, so that this bounds the whole of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row of the table: what it looks at, and the function that does. It may yield several findings."""
+
+    area: Area
+    name: str
+    looks_at: str
+    run: Callable[[Host], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a check found; `seconds` is None when it did not end."""
+
+    check: Check
+    findings: tuple[Finding, ...]
+    seconds: float | None
+
+
+def run_checks(
+    checks: Sequence[Check],
+    host: Host,
+    *,
+    deadline_seconds: float = DEADLINE_SECONDS,
+    on_done: Callable[[Check], None] = lambda check: None,
+) -> list[Outcome]:
+    """All outcomes in the table's order, at the latest after the deadline; `on_done` hears of each end."""
+    done: Queue[tuple[int, Outcome]] = Queue()
+    began = time.monotonic()
+    for position, check in enumerate(checks):
+        arguments = (position, check, host, done)
+        threading.Thread(target=_run, args=arguments, name=f"doctor-{check.name}", daemon=True).start()
+    outcomes: dict[int, Outcome] = {}
+    while len(outcomes) < len(checks):
+        left = began + deadline_seconds - time.monotonic()
+        try:
+            position, outcome = done.get(timeout=max(left, 0.0))
+        except Empty:
+            break
+        outcomes[position] = outcome
+        on_done(outcome.check)
+    return [outcomes.get(position) or _late(check, deadline_seconds) for position, check in enumerate(checks)]
+
+
+def _run(position: int, check: Check, host: Host, done: Queue[tuple[int, Outcome]]) -> None:
+    began = time.monotonic()
+    try:
+        findings = tuple(check.run(host))
+    except HotstageError as error:
+        findings = (Finding(check.area, check.name, Status.UNKNOWN, error.message, error.remedy),)
+    except Exception as error:  # one check that breaks must not take the other findings with it
+        detail = f"the check itself failed: {type(error).__name__}: {error}"
+        findings = (Finding(check.area, check.name, Status.UNKNOWN, detail),)
+    done.put((position, Outcome(check, findings, time.monotonic() - began)))
+
+
+def _late(check: Check, deadline_seconds: float) -> Outcome:
+    detail = f"no answer within {deadline_seconds:g} s from {check.looks_at}"
+    return Outcome(check, (Finding(check.area, check.name, Status.UNKNOWN, detail),), None)

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each rung tried for real: programs loaded, linked to a scratch file of our own, and let go.
+
+No running process is probed. The trials run one after another: libbpf has one place for its messages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotstage.cli.doctor.finding import Area, Finding, Status
+from hotstage.cli.doctor.host import Host
+from hotstage.config.settings import ProbesConfig
+from hotstage.errors import HotstageError, LoadError, PrivilegeError
+from hotstage.probes.discovery.sideband import Sideband
+from hotstage.probes.loader.base import LoadedPrograms, MapSizes, Rung
+from hotstage.probes.loader.libbpf import LibbpfLoader
+
+PROBES = Area.PROBES
+INSTALL_LIBBPF = "apt install libbpf1 (Debian, Ubuntu) or libbpf (Fedora)"
+
+MEANING = {
+    Rung.SESSION: "one uprobe.session link per library; a timed call costs 2.0 × an empty probe",
+    Rung.MULTI: "a uprobe.multi pair per library; a timed call costs 2.4 × an empty probe",
+    Rung.PERF: (
+        "a perf-event link per symbol and side; 2.4 ×, essential calls only, 0.1 s each to detach, and"
+        " CAP_SYS_ADMIN"
+    ),
+}
+_KERNEL_OF = {
+    Rung.SESSION: "Linux 6.13 or newer with BTF",
+    Rung.MULTI: "Linux 6.6 or newer",
+    Rung.PERF: "a kernel with CONFIG_UPROBE_EVENTS",
+}
+_ERRNO = re.compile(r"\[Errno (\d+)\] (.*)")
+_NEEDED = "run as root, or with CAP_BPF and CAP_PERFMON (kernels before 6.6: and CAP_SYS_ADMIN)"
+_SMALL = MapSizes(
+    threads=64, call_stats=64, call_histograms=8, pipeline_state=64, contexts=64, events_bytes=4096,
+    urgent_bytes=4096,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RungTrial:
+    """One rung: `error` is the kernel's reason, None when programs were loaded and linked."""
+
+    rung: Rung
+    error: str | None
+    is_permission: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RungTrials:
+    """All of them, best first. `problem`: libbpf or the objects are missing, and nothing was tried.
+
+    `maps_bytes` is what the kernel says the maps take at the configured sizes; None when none was made.
+    """
+
+    version: str | None
+    problem: HotstageError | None
+    trials: tuple[RungTrial, ...]
+    maps_bytes: int | None
+
+    @property
+    def best(self) -> Rung | None:
+        return next((trial.rung for trial in self.trials if trial.error is None), None)
+
+
+def try_rungs(host: Host) -> RungTrials:
+    """A trial for `Host.once`: S, M and P; the first that works at the configured map sizes, the others
+    small.
+    """
+    try:
+        LibbpfLoader().close()
+    except HotstageError as error:
+        return RungTrials(None, error, (), None)
+    trials: list[RungTrial] = []
+    maps_bytes: int | None = None
+    for rung in Rung:
+        is_first = maps_bytes is None
+        try:
+            trial, measured = _try(rung, map_sizes(host.config.probes) if is_first else _SMALL)
+        except HotstageError as error:
+            return RungTrials(libbpf_version(), error, tuple(trials), None)
+        trials.append(trial)
+        maps_bytes = measured if is_first else maps_bytes
+    return RungTrials(libbpf_version(), None, tuple(trials), maps_bytes)
+
+
+def _try(rung: Rung, sizes: MapSizes) -> tuple[RungTrial, int | None]:
+    """Raises HotstageError when it is not the kernel that refuses (the objects are missing)."""
+    began = time.perf_counter()
+    loader = LibbpfLoader()
+    try:
+        loaded = loader.load(sizes, rung)
+        return RungTrial(rung, None, False, time.perf_counter() - began), _bytes_of(loaded)
+    except (LoadError, PrivilegeError):
+        match = _ERRNO.search(loader.refusals.get(rung, ""))
+        code, text = (int(match[1]), match[2]) if match else (0, "no reason given")
+        # A kernel that does not know sessions answers EACCES as well, but it has let the user in.
+        is_permission = code == errno.EPERM or (code == errno.EACCES and rung is Rung.PERF)
+        reason = f"{errno.errorcode.get(code, '?')} ({text})"
+        return RungTrial(rung, reason, is_permission, time.perf_counter() - began), None
+    finally:
+        loader.close()
+
+
+def _bytes_of(loaded: LoadedPrograms) -> int:
+    """`memlock` of each map's descriptor: the kernel's own account."""
+    total = 0
+    for fd in loaded.maps.values():
+        match = re.search(r"^memlock:\s*(\d+)", Path(f"/proc/self/fdinfo/{fd}").read_text(), re.MULTILINE)
+        total += int(match[1]) if match else 0
+    return total
+
+
+def map_sizes(config: ProbesConfig) -> MapSizes:
+    """The sizes that the agent would ask for."""
+    return MapSizes(
+        threads=config.threads,
+        call_stats=config.call_keys,
+        call_histograms=config.histogram_slots,
+        pipeline_state=config.requests,
+        events_bytes=config.events_ring_bytes,
+    )
+
+
+def check_rungs(host: Host) -> Iterator[Finding]:
+    """The rung in use, and every rung by itself."""
+    found = host.once(try_rungs)
+    if found.version is None:
+        problem = found.problem.message if found.problem else "it does not open"
+        yield Finding(
+            PROBES, "libbpf", Status.FAIL, f"{problem}: no programs can be loaded", INSTALL_LIBBPF,
+            features=("count calls",),
+        )  # fmt: skip
+        return
+    yield Finding(PROBES, "libbpf", Status.OK, found.version, data={"version": found.version})
+    if found.problem is not None:
+        yield Finding(
+            PROBES,
+            "rung",
+            Status.FAIL,
+            found.problem.message,
+            found.problem.remedy,
+            features=("count calls",),
+        )
+        return
+    yield _in_use(host, found)
+    for trial in found.trials:
+        yield _one(trial, found.best)
+
+
+def _in_use(host: Host, found: RungTrials) -> Finding:
+    configured = host.config.probes.rung
+    best = found.best
+    data = {"rung": best.value if best else None, "configured": configured}
+    if best is None:
+        is_permission = all(trial.is_permission for trial in found.trials)
+        reasons = "; ".join(f"{trial.rung}: {trial.error}" for trial in found.trials)
+        remedy = "Linux 5.15 or newer with CONFIG_BPF_EVENTS and CONFIG_UPROBES; `--loader bcc` may work"
+        if is_permission:
+            remedy = _NEEDED
+        return Finding(
+            PROBES, "rung", Status.FAIL, f"the kernel takes the programs on no rung: {reasons}", remedy,
+            is_permission, ("count calls",), data,
+        )  # fmt: skip
+    if configured != "auto" and any(t.rung == configured and t.error for t in found.trials):
+        return Finding(
+            PROBES, "rung", Status.FAIL, f"[probes] rung = {configured} is refused here, {best} works",
+            'rung = "auto" in [probes]', features=("count calls",), data=data,
+        )  # fmt: skip
+    chosen = best if configured == "auto" else Rung(configured)
+    is_slow = chosen is Rung.PERF
+    return Finding(
+        PROBES, "rung", Status.WARN if is_slow else Status.OK, f"{chosen}: {MEANING[chosen]}",
+        "Linux 6.6 or newer" if is_slow else None, data=data,
+    )  # fmt: skip
+
+
+def _one(trial: RungTrial, best: Rung | None) -> Finding:
+    data = {"works": trial.error is None, "error": trial.error, "seconds": round(trial.seconds, 4)}
+    name = f"rung {trial.rung}"
+    if trial.error is None:
+        detail = f"works, tried in {trial.seconds * 1e3:.0f} ms: {MEANING[trial.rung]}"
+        return Finding(PROBES, name, Status.OK, detail, data=data)
+    detail = f"refused: {trial.error}; would be {MEANING[trial.rung]}"
+    is_missed = best is None or (best is Rung.PERF and trial.rung is not Rung.PERF)
+    if trial.is_permission:
+        remedy = "CAP_SYS_ADMIN" if best is not None else _NEEDED
+    else:
+        remedy = _KERNEL_OF[trial.rung]
+    return Finding(PROBES, name, Status.WARN if is_missed else Status.ABSENT, detail, remedy, data=data)
+
+
+def try_sideband(host: Host) -> HotstageError | OSError | None:
+    """A trial for `Host.once`: open perf's side-band as discovery does; the refusal, None when it works."""
+    try:
+        Sideband().close()
+    except (HotstageError, OSError) as error:
+        return error
+    return None
+
+
+def check_sideband(host: Host) -> Iterator[Finding]:
+    error = host.once(try_sideband)
+    features = ("notice new libraries",)
+    level = host.number("proc/sys/kernel/perf_event_paranoid")
+    if error is None:
+        detail = f"mapping records of all processes can be followed ({plural_cpus()})"
+        yield Finding(PROBES, "new libraries", Status.OK, detail)
+    elif isinstance(error, PrivilegeError):
+        remedy = error.remedy or "CAP_PERFMON"
+        if level is not None and level >= 3:
+            remedy += f"; or sysctl -w kernel.perf_event_paranoid=2 (now {level})"
+        yield Finding(PROBES, "new libraries", Status.FAIL, error.message, remedy, True, features)
+    else:
+        yield Finding(
+            PROBES,
+            "new libraries",
+            Status.FAIL,
+            str(error),
+            "a kernel with CONFIG_PERF_EVENTS",
+            False,
+            features,
+        )
+
+
+def plural_cpus() -> str:
+    count = os.cpu_count() or 1
+    return f"{count} CPU{'s' * (count != 1)}"
+
+
+def check_placement(host: Host) -> Iterator[Finding]:
+    """Whether probes can stand on instructions that the kernel emulates."""
+    is_known = host.machine in ("x86_64", "amd64")
+    data = {"fast_placement": host.config.probes.fast_placement, "machine": host.machine}
+    if not is_known:
+        detail = f"no first instruction is known for {host.machine}: probes stand at their symbols"
+        yield Finding(PROBES, "cheap placement", Status.ABSENT, detail, data=data)
+    elif not host.config.probes.fast_placement:
+        yield Finding(
+            PROBES, "cheap placement", Status.WARN,
+            "switched off: a probe on libcuda is single-stepped, at about ten times the cost",
+            "fast_placement = true in [probes]", features=("count calls",), data=data,
+        )  # fmt: skip
+    else:
+        detail = "on: libcuda's compare is stepped over to the jump behind it, which the kernel emulates"
+        yield Finding(PROBES, "cheap placement", Status.OK, detail, data=data)
+
+
+def libbpf_version() -> str:
+    library = ctypes.CDLL("libbpf.so.1")
+    library.libbpf_version_string.restype = ctypes.c_char_p
+    return str(library.libbpf_version_string().decode())
