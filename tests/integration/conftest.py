@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -94,9 +95,35 @@ def start_agent(tmp_path: Path) -> Iterator[Callable[..., EdgeAgent]]:
 
 
 @pytest.fixture
-def start_notifier(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """`start_notifier(ports, die=…)`: the notifier with one destination for each port."""
+def start_notifier_on() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """`start_notifier_on(config, die=…, environment=…)`: the notifier with a configuration of its own."""
     started: list[subprocess.Popen[str]] = []
+
+    def start(
+        config: NotifyConfig, die: str | None = None, environment: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        command = [sys.executable, str(PROGRAMS / "mortal_notifier.py"), msgspec.json.encode(config).decode()]
+        started.append(
+            subprocess.Popen(
+                [*command, *(["--die", die] if die else [])],
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **(environment or {})},
+            )
+        )
+        assert started[-1].stdout.readline() == "ready\n"
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+
+
+@pytest.fixture
+def start_notifier(tmp_path: Path, start_notifier_on: Callable[..., Any]) -> Callable[..., Any]:
+    """`start_notifier(ports, die=…)`: the notifier with one destination for each port."""
 
     def start(ports: dict[str, int], die: str | None = None, **settings: Any) -> subprocess.Popen[str]:
         secret = tmp_path / "secret"
@@ -112,18 +139,9 @@ def start_notifier(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[st
             destinations=destinations,
             **fields,
         )
-        command = [sys.executable, str(PROGRAMS / "mortal_notifier.py"), msgspec.json.encode(config).decode()]
-        started.append(
-            subprocess.Popen([*command, *(["--die", die] if die else [])], stdout=subprocess.PIPE, text=True)
-        )
-        assert started[-1].stdout.readline() == "ready\n"
-        return started[-1]
+        return start_notifier_on(config, die)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.wait(10)
-        process.stdout.close()
+    return start
 
 
 @pytest.fixture
