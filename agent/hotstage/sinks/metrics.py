@@ -236,6 +236,13 @@ WEBHOOK_AGE = Metric(
 WEBHOOK_DISABLED = Metric(
     "hotstage_webhook_disabled", "gauge", ("destination",), "1 after the destination answered 410.", cap=16
 )
+WEBHOOK_REFUSED = Metric(
+    "hotstage_webhook_refused",
+    "gauge",
+    ("destination",),
+    "1 while the destination's URL or secret cannot be used: its events wait.",
+    cap=16,
+)
 WEBHOOK_DURATION = Metric(
     "hotstage_webhook_delivery_duration_seconds",
     "histogram",

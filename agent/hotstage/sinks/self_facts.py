@@ -115,6 +115,7 @@ def _webhook_children(report: NotifierReport) -> dict[Metric, Children]:
         metrics.WEBHOOK_PENDING: [((each.name,), float(each.pending)) for each in report.destinations],
         metrics.WEBHOOK_AGE: [((each.name,), each.oldest_age_seconds or 0.0) for each in report.destinations],
         metrics.WEBHOOK_DISABLED: [((each.name,), float(each.is_disabled)) for each in report.destinations],
+        metrics.WEBHOOK_REFUSED: [((each.name,), float(each.is_refused)) for each in report.destinations],
     }
 
 

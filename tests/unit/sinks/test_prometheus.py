@@ -107,6 +107,7 @@ def test_a_scrape_tells_of_the_tick_and_of_the_agent(sink, full_tick):
     assert 1.9 < found["hotstage_webhook_outbox_oldest_age_seconds", ()] < 20
     delivered = (("destination", "pager"), ("result", "delivered"))
     assert found["hotstage_webhook_deliveries_total", delivered] == 3
+    assert found["hotstage_webhook_refused", (("destination", "pager"),)] == 0
     duration = "hotstage_webhook_delivery_duration_seconds"
     assert found[f"{duration}_count", (("destination", "pager"),)] == 3
     assert found[f"{duration}_bucket", (("destination", "pager"), ("le", "0.0625"))] == 2
