@@ -62,7 +62,7 @@ class Agent:
         return None
 
     def wait_attached(self, pid: int, kind: str = "libcuda") -> Any:
-        """Until the library of the process is attached. Raises TargetError with the reason when it cannot be."""
+        """Until the library of the process is attached. Raises TargetError with the reason."""
 
         def attached() -> Any:
             found = self.library(pid, kind)
@@ -90,7 +90,7 @@ class Agent:
 def running_agent(
     environment: Mapping[str, str], log: IO[bytes], settings: Mapping[str, str] | None = None
 ) -> Iterator[Agent]:
-    """An agent from its start to its orderly end. `settings` are `HOTSTAGE_…` variables. Raises TargetError."""
+    """An agent from its start to its end. `settings` are `HOTSTAGE_…` variables. Raises TargetError."""
     with tempfile.TemporaryDirectory(prefix="hotstage-gpu-") as directory:
         folder, port = Path(directory), _free_port()
         config = folder / "empty.toml"

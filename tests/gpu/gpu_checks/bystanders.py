@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who else comes and goes on the host: pid, parent and name of every process that appears, short-lived ones too.
+"""Who else comes and goes on the host: pid, parent and name of every process that appears.
 
 Arguments are not read: they may hold secrets.
 """
@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Any
 
 PERIOD_SECONDS = 0.003
+LOOKS = 8
+"""A young process is looked at so many times: it may become another program."""
 
 
 class Bystanders:
@@ -47,8 +49,8 @@ class Bystanders:
                     self._seen[pid] = found
             for pid in now & alive:  # a name changes when a fork becomes another program
                 before = self._seen.get(pid)
-                if before is not None and before["is_young"]:
-                    self._seen[pid] = {**(_look(pid) or before), "is_young": False}
+                if before is not None and before["looks"] < LOOKS:
+                    self._seen[pid] = {**(_look(pid) or before), "looks": before["looks"] + 1}
             alive = now
 
 
@@ -67,7 +69,7 @@ def _look(pid: int) -> dict[str, Any] | None:
             "program": program,
             "parent_pid": parent,
             "parent_name": _name(parent),
-            "is_young": True,
+            "looks": 1,
         }
     except (OSError, ValueError):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The installed libcuda as a file: what it exports, where the catalogue's calls begin, what their first bytes are.
+"""The installed libcuda as a file: what it exports, and how the catalogue's calls begin.
 
 Only the first bytes of exported functions are read, as the attacher does; nothing is decoded.
 """

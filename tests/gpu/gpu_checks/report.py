@@ -22,6 +22,9 @@ class Outcome(StrEnum):
     NOT_RUN = "not_run"
 
 
+_LOUD = {Outcome.FAILED: "FAILED", Outcome.NOT_RUN: "not run"}
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One statement and whether it held; `detail` says what was seen, or why nothing was."""
@@ -125,7 +128,7 @@ class Report:
                 f"\n{stage.name}: {stage.outcome.value}{took}, {passed} of {len(stage.checks)} checks passed"
             )
             lines += [
-                f"  {'FAILED' if check.outcome is Outcome.FAILED else 'not run'}: {check.name}: {check.detail}"
+                f"  {_LOUD[check.outcome]}: {check.name}: {check.detail}"
                 for check in stage.checks
                 if check.outcome is not Outcome.PASSED
             ]
@@ -139,7 +142,8 @@ def _headline(host: dict[str, Any], is_dry_run: bool) -> str:
         if is_dry_run
         else "hotstage on a real GPU"
     )
-    return f"{kind}\n{host.get('gpu')}, driver {host.get('driver')}, kernel {host.get('kernel')}, {host.get('cpu')}"
+    place = f"driver {host.get('driver')}, kernel {host.get('kernel')}, {host.get('cpu')}"
+    return f"{kind}\n{host.get('gpu')}, {place}"
 
 
 def _shown(figure: dict[str, Value]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a run takes place: interpreters, libraries, compiled helpers, environments; and the facts of the host."""
+"""Where a run takes place: interpreters, libraries, compiled helpers, environments; and facts of the host."""
 
 from __future__ import annotations
 
@@ -76,13 +76,17 @@ def find_cupti(torch_python: str | None) -> Path | None:
 
 
 def cupti_includes(cupti: Path | None) -> list[str]:
-    """`-I` folders with cupti.h and the cuda.h that it includes; empty when there is none."""
+    """`-I` folders for cupti.h: the library's own before the toolkit's; empty where it is not installed."""
     if cupti is None:
         return []
-    for place in (cupti.parent.parent / "include", Path("/usr/local/cuda/include")):
-        if (place / "cupti.h").exists() and (place / "cuda.h").exists():
-            return [f"-I{place}"]
-    return []
+    places = [
+        cupti.parent.parent / "include",
+        Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include",
+    ]
+    present = [place for place in places if place.is_dir()]
+    return (
+        [f"-I{place}" for place in present] if any((place / "cupti.h").exists() for place in present) else []
+    )
 
 
 def compile_helper(source: str, output: Path, *arguments: str) -> str | None:
@@ -104,7 +108,7 @@ def compile_helper(source: str, output: Path, *arguments: str) -> str | None:
     done = subprocess.run(
         [*command, "-ldl"], capture_output=True, text=True, check=False, timeout=PROBE_SECONDS
     )
-    return None if done.returncode == 0 else f"{source} does not compile: {done.stderr.strip()[-400:]}"
+    return None if done.returncode == 0 else f"{source} does not compile: {done.stderr.strip()[-1200:]}"
 
 
 def host_facts(torch_python: str | None, driver: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hotstage.probes.catalogue import CUDA_DRIVER
+from hotstage.probes.catalogue.cuda_driver import CUDA_DRIVER
 
 CALL_OF = {symbol: call.name for symbol, call in CUDA_DRIVER.by_symbol().items()}
 """Exported symbol → the call that it is counted as."""

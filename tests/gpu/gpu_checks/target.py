@@ -8,6 +8,7 @@ import select
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -69,10 +70,8 @@ class Target:
     def end(self) -> None:
         """Close its input, wait for it, and kill it when that takes too long."""
         assert self.process.stdin and self.process.stdout
-        try:
+        with suppress(BrokenPipeError):
             self.process.stdin.close()
-        except BrokenPipeError:
-            pass
         try:
             self.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:

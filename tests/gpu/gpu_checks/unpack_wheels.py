@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python unpack_wheels.py WHEELS SITE`: unpack what this interpreter lacks into a folder. No network, no pip.
+"""`python unpack_wheels.py WHEELS SITE`: unpack what this interpreter lacks. No network, no pip.
 
 A distribution that is installed already, in whatever version, is left as it is.
 """

@@ -79,7 +79,7 @@ class Driver:
 
 
 class Session:
-    """An initialised driver: device 0, its primary context current on this thread, an empty kernel, a stream."""
+    """An initialised driver: device 0, its primary context current here, an empty kernel, a stream."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver

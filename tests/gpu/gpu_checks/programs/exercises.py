@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One valid use of each catalogued driver call, by exported symbol; what it needs around it is made and undone.
+"""One valid use of each catalogued driver call, by symbol; what it needs around it is made and undone.
 
 Device memory is plain: small `cuMemAlloc` blocks, and 2 MiB of `cuMemCreate`. Managed memory is never made.
 """

@@ -23,8 +23,8 @@ class _Where(ctypes.Structure):
 
 
 def ask(driver: Driver, names: list[str], versions: list[int]) -> list[dict[str, Any]]:
-    """One row per name × version × flags: the address within its library, None where there is no such entry point
-    (too new for that version, or none at all).
+    """One row per name × version × flags: the address within its library, None where there is no such
+    entry point (too new for that version, or none at all).
     """
     symbol = "cuGetProcAddress_v2" if driver.has("cuGetProcAddress_v2") else "cuGetProcAddress"
     rows = []

@@ -10,12 +10,28 @@ import ctypes
 import os
 from types import TracebackType
 
-STAGES = (
-    "gateway media_fetch media_decode preprocess tokenize queue model_load lora_apply vision_encode audio_encode "
-    "video_encode cross_modal_align llm_prefill llm_decode kv_transfer sample detokenize other"
-).split()
-MODALITIES = "text image audio video mixed unknown".split()
-OUTCOMES = "ok error cancelled refused".split()
+STAGES = [
+    "gateway",
+    "media_fetch",
+    "media_decode",
+    "preprocess",
+    "tokenize",
+    "queue",
+    "model_load",
+    "lora_apply",
+    "vision_encode",
+    "audio_encode",
+    "video_encode",
+    "cross_modal_align",
+    "llm_prefill",
+    "llm_decode",
+    "kv_transfer",
+    "sample",
+    "detokenize",
+    "other",
+]
+MODALITIES = ["text", "image", "audio", "video", "mixed", "unknown"]
+OUTCOMES = ["ok", "error", "cancelled", "refused"]
 
 _path = os.environ.get("HOTSTAGE_MARKS_LIBRARY")
 _library = ctypes.CDLL(_path) if _path else None

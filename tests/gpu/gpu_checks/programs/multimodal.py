@@ -128,6 +128,7 @@ class Program:
         self._launches: Counter[str] = Counter()
         self._held: Any = None
         self._number = 0
+        self._graph_steps = 0
 
     def start(self) -> Answer:
         """libcuda is mapped, nothing called: a watcher can attach first."""
@@ -179,9 +180,11 @@ class Program:
             with self._stage("llm_prefill", modality, name):
                 self._work.prefill()
             with self._stage("llm_decode", modality, name):
+                by_graph = self._number % 2 == 0
                 for done in range(1, output_tokens + 1):
-                    self._work.decode(graph=self._number % 2 == 0)
+                    self._work.decode(graph=by_graph)
                     request.tokens(done)
+                self._graph_steps += output_tokens if by_graph else 0
 
     @contextmanager
     def _stage(self, stage: str, modality: str, request: str | None) -> Iterator[None]:
@@ -199,7 +202,7 @@ class Program:
 
     def _truth(self) -> Answer:
         known = dict(self._launches) if isinstance(self._work, DriverWork) else None
-        return {"spans": self._spans, "launches": known}
+        return {"spans": self._spans, "launches": known, "graph_steps": self._graph_steps}
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVML read by itself, each call timed: the second opinion on the devices process. It changes nothing, ever."""
+"""NVML read by itself, each call timed: the second opinion on the devices process. It changes nothing."""
 
 from __future__ import annotations
 
@@ -80,31 +80,35 @@ class Program:
         return {"calls": {name: _timed(call) for name, call in calls.items()}}
 
     def gpm(self) -> Answer:
-        """One pair of GPM samples; `supported` False before Hopper."""
-        handle = self._handle
-        if not _try(lambda: nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice):
+        """One pair of GPM samples in percent and the seconds each took; `supported` False before Hopper."""
+        if not _try(lambda: nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice):
             return {"supported": False}
         samples = [nvml.nvmlGpmSampleAlloc() for _ in range(2)]
         try:
-            took = []
-            for number, sample in enumerate(samples):
-                began = time.perf_counter()
-                nvml.nvmlGpmSampleGet(handle, sample)
-                took.append(time.perf_counter() - began)
-                if number == 0:
-                    time.sleep(_GPM_PAUSE_SECONDS)
-            wanted = nvml.c_nvmlGpmMetricsGet_t()
-            wanted.version = 1
-            wanted.numMetrics = len(_GPM)
-            wanted.sample1, wanted.sample2 = samples
-            for at, number in enumerate(_GPM.values()):
-                wanted.metrics[at].metricId = number
-            nvml.nvmlGpmMetricsGet(wanted)
-            percent = {name: wanted.metrics[at].value for at, name in enumerate(_GPM)}
+            return {"supported": True, **_gpm_pair(self._handle, samples)}
+        except nvml.NVMLError as error:
+            return {"supported": True, "failure": str(error)}
         finally:
             for sample in samples:
                 nvml.nvmlGpmSampleFree(sample)
-        return {"supported": True, "percent": percent, "sample_seconds": took}
+
+
+def _gpm_pair(handle: Any, samples: list[Any]) -> Answer:
+    took = []
+    for pause, sample in zip((0.0, _GPM_PAUSE_SECONDS), samples, strict=True):
+        time.sleep(pause)
+        began = time.perf_counter()
+        nvml.nvmlGpmSampleGet(handle, sample)
+        took.append(time.perf_counter() - began)
+    wanted = nvml.c_nvmlGpmMetricsGet_t()
+    wanted.version = nvml.NVML_GPM_METRICS_GET_VERSION
+    wanted.numMetrics = len(_GPM)
+    wanted.sample1, wanted.sample2 = samples
+    for at, number in enumerate(_GPM.values()):
+        wanted.metrics[at].metricId = number
+    nvml.nvmlGpmMetricsGet(wanted)
+    percent = {name: wanted.metrics[at].value for at, name in enumerate(_GPM)}
+    return {"percent": percent, "sample_seconds": took}
 
 
 def _timed(call: Callable[[], Any]) -> Answer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small multimodal model in plain PyTorch: encoders, an alignment, a decoder with a fixed cache. Random weights.
+"""A small multimodal model in plain PyTorch with random weights: encoders, alignment, decoder with a cache.
 
 It is made to launch what a real one launches, step by step, not to say anything.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage `addresses`: does cuGetProcAddress hand out an entry point that is not probed, and do processes take one?"""
+"""Stage `addresses`: does a process obtain an entry point of the driver that is not probed?"""
 
 from __future__ import annotations
 
@@ -121,13 +121,15 @@ def look_at_obtained(log: Path, libcuda: Libcuda, section: Section) -> None:
     requests: Counter[tuple[str, str, int, int, int]] = Counter()
     foreign = 0
     for line in log.read_text().splitlines() if log.exists() else ():
-        how, name, version, flags, address, file = line.split(" ", 5)
+        how, name, *numbers, file = line.split(" ", 5)
         if "libcuda.so" in Path(file).name:
-            requests[how, name, int(version), int(flags), int(address)] += 1
+            version, flags, address = (int(number) for number in numbers)
+            requests[how, name, version, flags, address] += 1
         else:
             foreign += 1
     rows: list[dict[str, Any]] = []
-    for (how, name, version, flags, address), count in sorted(requests.items()):
+    for request, count in sorted(requests.items()):
+        how, name, version, flags, address = request
         found = libcuda.names_at(address)
         rows.append(
             {

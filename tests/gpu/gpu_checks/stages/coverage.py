@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage `coverage`: which catalogued calls the installed driver has, where they are probed, whether they fire."""
+"""Stage `coverage`: which catalogued calls the driver has, where they are probed, whether they fire."""
 
 from __future__ import annotations
 
@@ -95,7 +95,6 @@ def attachment(agent: Agent, attached: Any, libcuda: Libcuda, section: Section) 
     section.figure("start_to_attached", body["start_seconds"], "s", "as the agent measures it")
     section.figure("attached_symbols", attached["attached"], "", "catalogued and exported, one per address")
     section.figure("emulated_symbols", attached["emulated"], "", "of these, on an emulated instruction")
-    section.figure("xid_watch", body["xid"]["state"], "", f"through {body['xid']['through']}")
     section.table("missed", body["missed"])
     section.table("refused_rungs", body["refused_rungs"])
 
@@ -121,8 +120,8 @@ def placement(libcuda: Libcuda, section: Section) -> None:
 
 def firing(agent: Agent, target: Target, libcuda: Libcuda, section: Section) -> None:
     """Use each symbol once; what was counted must be what was made, for it and for all that it needed."""
-    rows = []
-    made = by_call(target.tell("tally")["made"])
+    rows: list[dict[str, Any]] = []
+    made: Counter[str] = by_call(target.tell("tally")["made"])
     counted = agent.counts(target.pid)
     section.check("the first calls of the process are counted", counted == made, difference(made, counted))
     for symbol in CALL_OF:
@@ -173,6 +172,7 @@ def difference(made: Counter[str], counted: Counter[str]) -> str:
 def others(agent: Agent, bystanders: Bystanders, own_pid: int, section: Section) -> None:
     """Every other process in which the agent found CUDA: who it is, and whose child."""
     body = agent.coverage()
+    section.figure("xid_watch", body["xid"]["state"], "", f"through {body['xid']['through']}")
     pids = {process["pid"] for process in body["processes"]} | {epoch["pid"] for epoch in body["epochs"]}
     calls = body["calls"]["by_pid"]
     rows = [
@@ -183,7 +183,7 @@ def others(agent: Agent, bystanders: Bystanders, own_pid: int, section: Section)
         for pid in sorted(pids - {own_pid})
     ]
     for row in rows:
-        row.pop("is_young", None)
+        row.pop("looks", None)
         row["is_child_of_agent"] = row["parent_pid"] == agent.pid
     section.table("other_cuda_processes", rows)
     section.figure(

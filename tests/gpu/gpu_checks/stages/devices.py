@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage `devices`: the real devices process against NVML asked directly, idle and under load. It only reads."""
+"""Stage `devices`: the devices process against NVML asked directly, idle and under load. It only reads."""
 
 from __future__ import annotations
 
@@ -18,10 +18,19 @@ from hotstage.config.settings import DevicesConfig
 from hotstage.devices.parent import Devices
 from hotstage.devices.samples import DevicesState
 
-FIELDS = (
-    "memory_used_bytes memory_total_bytes utilisation_ratio memory_busy_ratio power_watts power_limit_watts "
-    "temperature_celsius sm_clock_hertz memory_clock_hertz energy_joules call_seconds"
-).split()
+FIELDS = [
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "utilisation_ratio",
+    "memory_busy_ratio",
+    "power_watts",
+    "power_limit_watts",
+    "temperature_celsius",
+    "sm_clock_hertz",
+    "memory_clock_hertz",
+    "energy_joules",
+    "call_seconds",
+]
 IDLE_SECONDS, LOAD_SECONDS = 4.0, 6.0
 MEMORY_TOLERANCE = 0.01
 LOAD_BUSY = 0.5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage `overhead`: the same work with and without an agent, in turn, in one run. It measures and sets no limit."""
+"""Stage `overhead`: the same work with and without an agent, in turn. It measures and sets no limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from gpu_checks.agent import Agent, running_agent
 from gpu_checks.programs.driver import ptx
@@ -20,8 +19,8 @@ from gpu_checks.surroundings import Surroundings, compile_helper
 from gpu_checks.target import Target, TargetError
 
 BASIS = (
-    "windows with and without an agent in turn (ABBA) in one run on the same processes; medians of the windows, "
-    "spread = least and largest ratio of two neighbours"
+    "windows with and without an agent in turn (ABBA), in one run, on the same processes; medians of the "
+    "windows, spread = least and largest ratio of two neighbours"
 )
 PAIRS, WINDOW_SECONDS, SLICES, SLICE_LAUNCHES = 5, 1.5, 12, 10_000
 PAIRS_DRY, WINDOW_DRY, SLICES_DRY, LAUNCHES_DRY = 2, 0.1, 3, 500
