@@ -205,16 +205,26 @@ class RunningDemo:
         """host:port of `/metrics`."""
         return self.agent_url.removeprefix("http://")
 
-    def pid_of(self, verb: str) -> int:
-        """The pid of its `hotstage agent`, `notify` or `explore` process."""
+    @property
+    def seconds(self) -> float:
+        """How long its traffic has been running."""
+        return time.time() - self.started
+
+    def wait_until(self, second: float) -> None:
+        """Until its traffic has been running for so long."""
+        wait_for(lambda: self.seconds >= second, f"second {second:g} of the demo", second + 1)
+
+    def pid_of(self, word: str) -> int:
+        """The pid of its process with this word in its command line: `agent`, `notify`, `config-i-0.json`."""
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue
-            if verb.encode() in words and any(str(self.directory).encode() in word for word in words):
+            is_ours = any(str(self.directory) in each for each in words)
+            if is_ours and any(Path(each).name == word for each in words):
                 return int(entry.name)
-        raise AssertionError(f"the demo has no process `hotstage {verb}`")
+        raise AssertionError(f"the demo has no process `{word}`")
 
 
 @contextmanager
