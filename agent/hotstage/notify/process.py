@@ -40,7 +40,13 @@ _LOOK_SECONDS = 1.0
 class Notifier:
     """Wires the parts; `start` and `stop` may be used without signals."""
 
-    def __init__(self, config: NotifyConfig, environment: Mapping[str, str], clock: Clock) -> None:
+    def __init__(
+        self,
+        config: NotifyConfig,
+        environment: Mapping[str, str],
+        clock: Clock,
+        resolver: Resolver = system_resolver,
+    ) -> None:
         """Raises ConfigError for two destinations of one name, StoreError for a directory that cannot be
         used. A destination that is refused by itself stops nobody: its events wait.
         """
@@ -51,7 +57,7 @@ class Notifier:
         self.database = NotifyDatabase(Path(config.directory))
         known: list[Target | RefusedTarget] = [*self.targets, *self.refused]
         self.database.register({each.name: each.identity for each in known})
-        poster = Poster(limits_of(config))
+        poster = Poster(limits_of(config), resolver)
         policy = RetryPolicy(
             config.retry_base_seconds, config.retry_max_seconds, config.give_up_after_seconds
         )

@@ -20,7 +20,7 @@ from hotstage.config.settings import HttpConfig
 from hotstage.errors import PeerError, StoreError
 from hotstage.notify.pull import Agent, Puller
 from hotstage.store import outbox
-from hotstage.store.deliveries import Deliveries
+from hotstage.store.deliveries import DURATION_EDGES, Deliveries
 from hotstage.store.store import Changes, Store
 
 
@@ -183,3 +183,19 @@ def test_an_agent_that_is_a_little_late_is_not_worth_a_warning(box, target, tmp_
     agent.stop()
     thread.join(10)
     assert "no agent answers" not in caplog.text
+
+
+def test_the_report_carries_what_workers_and_refusals_add(agent, box, target, make):
+    box.register({"a": "x"})
+    told = {
+        "is_refused": True,
+        "duration_counts": (1,) * (len(DURATION_EDGES) + 1),
+        "duration_sum_seconds": 2.5,
+    }
+    puller = Puller(
+        Agent(agent.socket_path), box, [target()], SystemClock(), lambda: None, lambda counts: told
+    )
+    puller.report()
+    (report,) = agent.api.deliveries.latest().destinations
+    assert report.is_refused
+    assert (sum(report.duration_counts), report.duration_sum_seconds) == (len(DURATION_EDGES) + 1, 2.5)
