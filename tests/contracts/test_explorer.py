@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The explorer knows the agent only by its HTTP: what it assumes is what the agent promises."""
+"""The explorer knows agents by their HTTP and their metrics only: what it assumes is what they promise."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from hotstage.config.settings import ExploreConfig
+from hotstage.sinks.metrics import METRICS
 from hotstage.stages.stage import Modality, Stage
 from hotstage_explorer import parse
 from hotstage_explorer.figures.points import SYMBOLS
+from hotstage_explorer.sources import expressions
+from hotstage_explorer.sources.selector import DEFAULT_SELECTOR
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 
@@ -41,3 +45,22 @@ def test_the_browser_tests_stand_in_says_what_the_agent_promises(path: str, mode
         f"{error.json_path}: {error.message}" for error in validator.iter_errors(Script(mode=mode).body(path))
     ]
     assert errors == []
+
+
+def test_every_gauge_that_is_asked_for_is_exported_with_the_labels_that_are_read() -> None:
+    exported = {metric.name: set(metric.labels) for metric in METRICS}
+    for metric in METRICS:
+        if metric.kind == "histogram":
+            exported[f"{metric.name}_count"] = set(metric.labels)
+    assert {name: exported.get(name) for name in expressions.GAUGES} == {
+        name: set(labels) for name, labels in expressions.GAUGES.items()
+    }
+    assert {expressions.TICKS, expressions.UP, expressions.STAGE_DURATION} <= set(exported)
+
+
+def test_the_label_of_the_expressions_is_nobody_elses() -> None:
+    assert expressions.MARK not in {label for metric in METRICS for label in metric.labels}
+
+
+def test_the_selector_is_the_same_by_configuration_and_by_default() -> None:
+    assert ExploreConfig().prometheus_selector == DEFAULT_SELECTOR

@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from support.wire import Wire, listening, send
 
 from hotstage_explorer.picture import Picture
 from hotstage_explorer.sources.agent import AgentSource
 from hotstage_explorer.sources.wire import MAX_BODY_BYTES
-
-Answer = Callable[[socket.socket, str], None]
 
 
 def body(**parts: object) -> bytes:
@@ -25,55 +22,11 @@ def body(**parts: object) -> bytes:
     ).encode()
 
 
-def send(raw: bytes, status: str = "200 OK", *headers: str) -> Answer:
-    def answer(connection: socket.socket, _path: str) -> None:
-        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(raw)}", *headers, "", ""]
-        connection.sendall("\r\n".join(lines).encode() + raw)
-
-    return answer
-
-
-class Wire:
-    """A raw server: `answers[path]` or `default` decides what goes over the connection."""
-
-    def __init__(self) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.default: Answer = send(body())
-        self.answers: dict[str, Answer] = {}
-        self.asked: list[str] = []
-        self.headers: list[str] = []
-        self.connections = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self.listener.accept()
-                self.connections += 1
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            pending = b""
-            while True:
-                while b"\r\n\r\n" not in pending:
-                    more = connection.recv(65536)
-                    if not more:
-                        return
-                    pending += more
-                head, pending = pending.split(b"\r\n\r\n", 1)
-                path = head.split()[1].decode().split("?")[0]
-                self.asked.append(path)
-                self.headers.append(head.decode().lower())
-                self.answers.get(path, self.default)(connection, path)
-
-
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    made = Wire()
-    yield made
-    made.listener.close()
+    with listening() as made:
+        made.default = send(body())
+        yield made
 
 
 def read(wire: Wire, previous: Picture | None = None, timeout_seconds: float = 0.4) -> Picture:

@@ -43,6 +43,7 @@ MARK = "hotstage_sample"
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
 MIN_SAMPLES = 20
 LOOK_BACK = "5m"
+WINDOWS_BACK = "15m"
 
 
 class Expressions:
@@ -83,8 +84,8 @@ class Expressions:
 
     @property
     def windows(self) -> str:
-        """How many windows of a kind are open, for a range."""
-        return f"hotstage_window_active{self._only}"
+        """Raw samples of how many windows of a kind are open; where there is no sample, none is."""
+        return f"hotstage_window_active{self._only}[{WINDOWS_BACK}]"
 
     def _stage(self, suffix: str, seconds: int) -> str:
         return f"{STAGE_DURATION}_{suffix}{self._only}[{seconds}s]"

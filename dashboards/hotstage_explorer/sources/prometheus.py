@@ -26,14 +26,10 @@ from hotstage_explorer.picture import (
 )
 from hotstage_explorer.sources import series
 from hotstage_explorer.sources.base import AnswerError, UnreachableError
-from hotstage_explorer.sources.expressions import Expressions
+from hotstage_explorer.sources.expressions import WINDOWS_BACK, Expressions
 from hotstage_explorer.sources.promql import PromQL, Series
 from hotstage_explorer.sources.series import Identity
 
-WINDOWS_SECONDS = 1800
-"""How far back windows are listed."""
-
-SHORTEST_STEP_SECONDS = 5
 RATE_SECONDS = 60
 FULL_READ_SECONDS = 15.0
 """Also without a new scrape: a target may have gone, a window's series may have ended."""
@@ -55,7 +51,7 @@ def origin(engine: str) -> Origin:
         moment="sample",
         not_said="not in the metrics; the agent's own page has it",
         no_cause="No cause is in the metrics.",
-        no_window=f"None is open, and no sample of the last {WINDOWS_SECONDS // 60} min saw one.",
+        no_window=f"None is open, and no sample of the last {WINDOWS_BACK} saw one.",
         notes=_NOTES,
     )
 
@@ -189,16 +185,13 @@ class PrometheusSource:
     def _windows(
         self, previous: Picture, moment: _Moment
     ) -> tuple[Section[tuple[WindowRow, ...]], tuple[str, ...]]:
-        step = max(SHORTEST_STEP_SECONDS, math.ceil(moment.interval_seconds))
-        # One grid for all reads, so that times stand still.
-        start = math.floor((moment.at - WINDOWS_SECONDS) / step) * step
         try:
-            answer = self._client.query_range(
-                self._asks.windows, start=start, end=moment.at, step=step, wait=self._wait(moment.give_up)
-            )
+            answer = self._client.query(self._asks.windows, at=moment.at, wait=self._wait(moment.give_up))
         except (UnreachableError, AnswerError) as error:
             return replace(previous.windows, problem=str(error)), ()
-        rows = series.windows(moment.now, answer.series, moment.labels, step=step)
+        rows = series.windows(
+            moment.now, answer.series, moment.labels, interval_seconds=moment.interval_seconds
+        )
         return Section(rows, moment.began), answer.caveats
 
     def _wait(self, give_up: float) -> float:

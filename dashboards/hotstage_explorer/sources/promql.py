@@ -2,7 +2,9 @@
 """A client for the query API that Prometheus and VictoriaMetrics share. It knows no metric of ours.
 
 `nocache` asks VictoriaMetrics for the newest samples: it would hold back the last 30 s otherwise, and answer
-as of then without saying so. Prometheus does not know the word and does not mind it.
+as of then without saying so. Prometheus does not know the word and does not mind it. Where history is wanted,
+raw samples are (`metric[5m]`): in the answer to a range query VictoriaMetrics repeats older values for the
+last 30 s.
 """
 
 from __future__ import annotations
@@ -80,13 +82,20 @@ class PromQL:
         Raises UnreachableError, AnswerError.
         """
         asked = {"query": expression, "nocache": "1"} | ({} if at is None else {"time": f"{at:.3f}"})
-        return self._answer("query", asked, wait, at)
-
-    def query_range(self, expression: str, *, start: float, end: float, step: float, wait: float) -> Answer:
-        """Values at start, start + step, … up to end (unix seconds). Raises as `query` does."""
-        asked = {"query": expression, "nocache": "1", "step": f"{step:.3f}"}
-        asked |= {"start": f"{start:.3f}", "end": f"{end:.3f}"}
-        return self._answer("query_range", asked, wait, end)
+        reply, content = self._get("query", asked, wait)
+        data = content.get("data")
+        if not isinstance(data, dict) or not isinstance(data.get("result"), list):
+            raise AnswerError("query answered without a result")
+        rows = data["result"]
+        if data.get("resultType") == "scalar":
+            rows = [{"metric": {}, "value": rows}]
+        if len(rows) > MAX_SERIES:
+            raise AnswerError(f"query answered with more than {MAX_SERIES:,} series")
+        series = tuple(each for row in rows if (each := _series(row)) is not None)
+        if at is None:
+            is_instant = data.get("resultType") != "matrix" and series
+            at = series[0].points[-1][0] if is_instant else self._server_clock(reply)
+        return Answer(series, at, _caveats(content))
 
     def engine(self, *, wait: float) -> str:
         """Who answers: `Prometheus 2.42.0`, `VictoriaMetrics`, or as it calls itself. Raises as `query` does.
@@ -102,22 +111,6 @@ class PromQL:
         if facts.get("goVersion"):
             return f"Prometheus {version}".rstrip()
         return "VictoriaMetrics" if "X-Server-Hostname" in reply.headers else "the PromQL server"
-
-    def _answer(self, verb: str, asked: Mapping[str, str], wait: float, at: float | None) -> Answer:
-        reply, content = self._get(verb, asked, wait)
-        data = content.get("data")
-        if not isinstance(data, dict) or not isinstance(data.get("result"), list):
-            raise AnswerError(f"{verb} answered without a result")
-        rows = data["result"]
-        if data.get("resultType") == "scalar":
-            rows = [{"metric": {}, "value": rows}]
-        if len(rows) > MAX_SERIES:
-            raise AnswerError(f"{verb} answered with more than {MAX_SERIES:,} series")
-        series = tuple(each for row in rows if (each := _series(row)) is not None)
-        if at is None:
-            is_instant = data.get("resultType") != "matrix" and series
-            at = series[0].points[-1][0] if is_instant else self._server_clock(reply)
-        return Answer(series, at, _caveats(content))
 
     def _get(self, verb: str, asked: Mapping[str, str], wait: float) -> tuple[Reply, dict[str, Any]]:
         url = f"{self.address}/api/v1/{verb}" + (f"?{urlencode(asked)}" if asked else "")

@@ -143,9 +143,12 @@ def stages(now: Now, computed: Iterable[Series], names: Mapping[Identity, str]) 
 
 
 def windows(
-    now: Now, ranges: Iterable[Series], names: Mapping[Identity, str], *, step: float
+    now: Now, samples: Iterable[Series], names: Mapping[Identity, str], *, interval_seconds: float
 ) -> tuple[WindowRow, ...]:
-    """Open ones (from the gauge) first, then those whose series ended; times are those of samples."""
+    """Open ones (from the gauge) first, then those whose series ended; times are those of samples.
+
+    `samples` are raw, `interval_seconds` apart.
+    """
     own_labels = GAUGES["hotstage_window_active"]
     open_now = {
         (host, *_window(own)): int(value)
@@ -153,8 +156,8 @@ def windows(
         if value > 0
     }
     spans = {
-        (host, *_window(each.labels)): _spans(each, step)
-        for each in ranges
+        (host, *_window(each.labels)): _spans(each, interval_seconds)
+        for each in samples
         if (host := identity(each.labels, own_labels)) in names
     }
     made = []
@@ -226,13 +229,13 @@ def _by_breaker(now: Now, metric: str) -> dict[tuple[Identity, str], float]:
     return {(host, own.get("breaker", "")): value for host, own, value in now.gauges.get(metric, ())}
 
 
-def _spans(series: Series, step: float) -> list[tuple[float, float, int]]:
-    """(first, last, most at once) of each run of samples above zero without a gap."""
+def _spans(series: Series, interval_seconds: float) -> list[tuple[float, float, int]]:
+    """(first, last, most at once) of each run of samples above zero; one that is missing is no gap."""
     runs: list[tuple[float, float, int]] = []
     for at, value in series.points:
         if value is None or value <= 0:
             continue
-        if runs and at - runs[-1][1] < 1.5 * step:
+        if runs and at - runs[-1][1] < 2.5 * interval_seconds:
             first, _, count = runs[-1]
             runs[-1] = (first, at, max(count, int(value)))
         else:
