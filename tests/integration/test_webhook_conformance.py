@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What receivers do to a notifier, good and bad, and what it does then. Real sockets, a real agent's outbox.
 
-Signatures that are wrong, stale or repeated are the receiver's business: `tests/unit/notify/test_receiver.py`.
+Signatures that are wrong, stale or repeated are the receiver's: `tests/unit/notify/test_receiver.py`.
 kill -9 between a POST and its note is in `test_outbox.py`.
 """
 

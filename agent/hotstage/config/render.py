@@ -41,7 +41,8 @@ def shown(config: Config) -> dict[str, Any]:
     """The configuration as plain values; secrets are never in it, a URL's credentials and query are cut."""
     tree: dict[str, Any] = msgspec.to_builtins(config)
     for destination in tree["notify"]["destinations"]:
-        destination["url"] = redacted_url(destination["url"])
+        if destination["url"] is not None:
+            destination["url"] = redacted_url(destination["url"])
     return tree
 
 
@@ -87,7 +88,7 @@ def _entry(struct: type[Section], key: str) -> str:
 
 
 def _destination_entry(key: str) -> str:
-    defaults = msgspec.to_builtins(Destination(name="x", url="https://x"))
+    defaults = msgspec.to_builtins(Destination(name="x"))
     value = _DESTINATION_EXAMPLE.get(key, defaults[key])
     return f"{_comment(Destination, key)}# {key} = {'' if value is None else _toml(value)}".rstrip()
 

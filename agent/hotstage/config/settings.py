@@ -234,7 +234,10 @@ class Destination(Section, frozen=True, kw_only=True):
             description="its name in logs and metrics",
         ),
     ]
-    url: Annotated[str, Meta(description="http(s) URL; https unless loopback")]
+    url: Annotated[str | None, Meta(description="http(s) URL; https unless loopback")] = None
+    url_file: Annotated[
+        str | None, Meta(description="file with the URL instead, where that is itself the secret, as Slack's")
+    ] = None
     format: Annotated[
         Literal["cloudevents", "plain", "slack", "alertmanager", "alertmanager_webhook"],
         Meta(description="body format; alertmanager posts to /api/v2/alerts"),

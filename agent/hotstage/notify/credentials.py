@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signing secrets and authorization of a destination, read from files or the environment; never from a URL.
-
-A key or password shows in no message, repr or log.
+"""What is secret about a destination, from files or the environment: signing keys, authorization, and the URL
+where that is itself a key. None of it shows in a message, repr or log.
 """
 
 from __future__ import annotations
@@ -16,6 +15,19 @@ from hotstage.errors import ConfigError
 from hotstage.notify.signing import Secret, parse_secrets
 
 _SCHEMES = ("bearer ", "basic ")
+
+
+def destination_url(config: Destination, environment: Mapping[str, str], where: str) -> str:
+    """Where it goes. Raises ConfigError that names `where`."""
+    if (config.url is None) == (config.url_file is None):
+        raise ConfigError(f"{where}: one of url and url_file is needed", remedy="set one of them")
+    if config.url_file is None:
+        return config.url or ""
+    text, origin = _read(config.url_file, environment, where, "url_file")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) != 1:
+        raise ConfigError(f"{origin}: not one line", remedy="write the URL into it, and nothing else")
+    return lines[0]
 
 
 def signing_secrets(config: Destination, environment: Mapping[str, str], where: str) -> tuple[Secret, ...]:

@@ -17,7 +17,7 @@ from hotstage.config import settings
 from hotstage.config.render import redacted_url
 from hotstage.errors import ConfigError
 from hotstage.notify import addresses
-from hotstage.notify.credentials import authorization, signing_secrets
+from hotstage.notify.credentials import authorization, destination_url, signing_secrets
 from hotstage.notify.formats import ALERTING
 from hotstage.notify.signing import Secret
 
@@ -62,7 +62,8 @@ class Target:
     def of(cls, config: settings.Destination, environment: Mapping[str, str]) -> Target:
         """Raises ConfigError that names the destination; never shows a secret."""
         where = _where(config)
-        parts, port = _checked(config, where)
+        url = destination_url(config, environment, where)
+        parts, port = _checked(url, config.allow_private, where)
         path = parts.path or "/"
         if config.format == "alertmanager" and not path.endswith(ALERTS_PATH):
             path = path.rstrip("/") + ALERTS_PATH
@@ -78,8 +79,8 @@ class Target:
             secrets=signing_secrets(config, environment, where),
             authorization=authorization(config, environment, where),
             resend_seconds=config.resend_seconds,
-            shown_url=redacted_url(config.url),
-            identity=_identity(config.url),
+            shown_url=redacted_url(url),
+            identity=_identity(url),
         )
 
     @property
@@ -145,8 +146,8 @@ def read_targets(
                     config.name,
                     config.format,
                     tuple(config.types),
-                    redacted_url(config.url),
-                    _identity(config.url),
+                    f"in {config.url_file}" if config.url is None else redacted_url(config.url),
+                    _identity(config.url or ""),
                     error.message,
                     error.remedy,
                 )
@@ -162,7 +163,8 @@ def unsafe(destinations: Iterable[settings.Destination]) -> list[ConfigError]:
     found = []
     for config in _named_apart(destinations):
         try:
-            _checked(config, _where(config))
+            if config.url is not None or config.url_file is None:
+                _checked(destination_url(config, {}, _where(config)), config.allow_private, _where(config))
         except ConfigError as error:
             found.append(error)
     return found
@@ -193,14 +195,14 @@ def _where(config: settings.Destination) -> str:
     return f"notify.destinations {config.name}"
 
 
-def _checked(config: settings.Destination, where: str) -> tuple[SplitResult, int]:
+def _checked(url: str, allow_private: bool, where: str) -> tuple[SplitResult, int]:
     """The URL's parts and port. Raises ConfigError; the message never holds more than the host."""
-    parts, port = _split(config.url, where)
+    parts, port = _split(url, where)
     host, is_tls = parts.hostname or "", parts.scheme == "https"
     address = addresses.literal(host)
     refusal = addresses.why_misspelled(host)
     if refusal is None and address is not None:
-        refusal = _why_refused(host, address, is_tls=is_tls, allow_private=config.allow_private)
+        refusal = _why_refused(host, address, is_tls=is_tls, allow_private=allow_private)
     if refusal is not None:
         raise ConfigError(f"{where}: {host} is {refusal.reason}", remedy=refusal.remedy)
     if not is_tls and not addresses.is_loopback_name(host):

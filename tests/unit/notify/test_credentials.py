@@ -7,7 +7,7 @@ import pytest
 
 from hotstage.config.settings import Destination
 from hotstage.errors import ConfigError
-from hotstage.notify.destinations import Target
+from hotstage.notify.destinations import Target, unsafe
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -41,6 +41,40 @@ def test_an_authorization_that_cannot_be_is_an_error_that_does_not_show_it(tmp_p
     with pytest.raises(ConfigError) as caught:
         with_authorization(tmp_path, text)
     assert "auth" in caught.value.message and "words" not in caught.value.message
+
+
+def test_a_url_that_is_a_secret_comes_from_a_file(tmp_path):
+    (tmp_path / "chat").write_text("https://chat.example/services/T0/B0/KEY\n")
+    config = Destination(name="a", url_file=str(tmp_path / "chat"), format="slack")
+    target = Target.of(config, {})
+    assert (target.host, target.path, target.shown_url) == (
+        "chat.example", "/services/T0/B0/KEY", "https://chat.example/services/…",
+    )  # fmt: skip
+    assert "KEY" not in repr(target)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "not one line"),
+        ("https://a.example\nhttps://b.example", "not one line"),
+        ("http://a.b/KEY", "loopback"),
+    ],
+)
+def test_a_url_file_that_is_wrong_shows_nothing_of_it(tmp_path, text, wrong):
+    (tmp_path / "chat").write_text(text)
+    config = Destination(name="a", url_file=str(tmp_path / "chat"), format="slack")
+    with pytest.raises(ConfigError, match=wrong) as caught:
+        Target.of(config, {})
+    assert "KEY" not in caught.value.message
+
+
+@pytest.mark.parametrize("urls", [{}, {"url": "https://a.example", "url_file": "/x"}])
+def test_one_of_url_and_url_file_is_needed(urls):
+    with pytest.raises(ConfigError, match="one of url and url_file"):
+        Target.of(Destination(name="a", format="plain", **urls), {})
+    (error,) = unsafe([Destination(name="a", format="plain", **urls)])
+    assert "one of url and url_file" in error.message, "a check of the configuration says so too"
 
 
 def test_a_credential_that_is_missing_outside_its_unit_says_where_credentials_are():
