@@ -252,6 +252,9 @@ def test_stages_hang_below_their_request_at_the_times_of_the_truth(run: Run):
         assert ending >= -EDGE_SECONDS, (span, row)
         edges += [abs(begin), abs(ending)]
         seen.add((name, stage))
+    print(
+        f"{len(edges)} edges: median {statistics.median(edges) * 1e6:.0f} µs, {max(edges) * 1e3:.1f} ms at most"
+    )
     assert statistics.median(edges) < TYPICAL_SECONDS
     wanted = {key for key in truth if key[0] in run.requests}
     assert seen == wanted
@@ -372,6 +375,12 @@ def test_a_collector_that_refuses_or_is_slow_costs_spans_and_no_tick(run: Run):
     (first_at, first), (last_at, last) = during[0], during[-1]
     assert (last - first) / (last_at - first_at) > 8.5
     assert run.end_seconds < 5
+
+
+def test_the_agent_stays_within_its_memory(run: Run):
+    resident_bytes = run.last("hotstage_agent_resident_bytes")
+    print(f"{resident_bytes / 1e6:.0f} MB, {run.last('hotstage_agent_cpu_seconds_total'):.1f} s of CPU")
+    assert resident_bytes < 100 << 20
 
 
 def test_each_trouble_is_told_once_and_no_secret_with_it(run: Run):

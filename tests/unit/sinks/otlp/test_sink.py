@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tick's side: what it leaves, what it never does, how it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hotstage.config.settings import OtlpConfig
+from hotstage.errors import ConfigError
+from hotstage.probes.maps.layout import FINISHED_DTYPE
+from hotstage.sinks.otlp.sink import CLOSE_SECONDS, otlp_sink
+from hotstage.sinks.readings import Readings
+from hotstage.windows.window import WindowUpdate
+
+NOWHERE = "http://127.0.0.1:9"
+"""The discard port: nobody listens there."""
+
+
+@pytest.fixture
+def build(clock, identity):
+    def make_sink(**settings):
+        return otlp_sink(
+            OtlpConfig(**settings), {}, readings=Readings(SimpleNamespace), clock=clock, identity=identity
+        )
+
+    return make_sink
+
+
+def held(sink):
+    return sink._notes.take()
+
+
+def test_without_a_collector_there_is_no_sink_and_a_bad_one_is_refused(build):
+    assert build() is None
+    with pytest.raises(ConfigError):
+        build(endpoint="nonsense")
+
+
+def test_a_quiet_tick_leaves_nothing(build, a_tick):
+    sink = build(endpoint=NOWHERE)
+    sink.publish(a_tick())
+    assert held(sink) == []
+
+
+def test_finished_requests_are_copied(build, a_tick, a_request):
+    sink = build(endpoint=NOWHERE)
+    rows = np.array([a_request()], FINISHED_DTYPE)
+    sink.publish(a_tick(finished=rows, gpu_of_pid={100: "GPU-a"}))
+    rows["id"] = b"changed"
+    (note,) = held(sink)
+    assert note.finished["id"].tolist() == [b"r-1"]
+    assert note.gpu_of_pid == {100: "GPU-a"}
+
+
+def test_windows_are_noted_when_they_open_and_close(build, a_tick, make):
+    sink = build(endpoint=NOWHERE)
+    window = make.window()
+    sink.publish(a_tick(windows=WindowUpdate(opened=(window,), open=(window,))))
+    sink.publish(a_tick(windows=WindowUpdate(updated=(window,), open=(window,))))
+    sink.publish(a_tick(windows=WindowUpdate(closed=(window,))))
+    assert [(len(note.opened), len(note.closed)) for note in held(sink)] == [(1, 0), (0, 1)]
+
+
+def test_what_is_switched_off_is_not_noted(build, a_tick, a_request, make):
+    rows = np.array([a_request()], FINISHED_DTYPE)
+    opened = WindowUpdate(opened=(make.window(),))
+    only_metrics = build(endpoint=NOWHERE, traces=False, events=False)
+    only_metrics.publish(a_tick(finished=rows, windows=opened))
+    assert held(only_metrics) == []
+    only_events = build(endpoint=NOWHERE, traces=False)
+    only_events.publish(a_tick(finished=rows, windows=opened))
+    assert [len(note.finished) for note in held(only_events)] == [0]
+
+
+def test_a_full_queue_drops_and_counts(build, a_tick, a_request, make):
+    sink = build(endpoint=NOWHERE)
+    rows = np.array([a_request(number) for number in range(1_000)], FINISHED_DTYPE)
+    for _ in range(4):
+        sink.publish(a_tick(finished=rows))
+    assert sink.state().dropped["queue_full"] == 0
+    sink.publish(a_tick(finished=rows, windows=WindowUpdate(opened=(make.window(),))))
+    assert sink.state().dropped["queue_full"] == 3_000
+    assert sink.state().events_dropped == 1
+
+
+def test_before_its_start_it_can_be_closed(build):
+    build(endpoint=NOWHERE).close()
+
+
+def test_an_absent_collector_delays_neither_ticks_nor_the_end(build, a_tick, a_request, clock):
+    sink = build(endpoint=NOWHERE, metrics=False, baseline_ratio=1.0, timeout_seconds=30.0)
+    sink.start()
+    rows = np.array([a_request()], FINISHED_DTYPE)
+    slowest = 0.0
+    for _ in range(100):
+        began = time.perf_counter()
+        sink.publish(a_tick(finished=rows))
+        slowest = max(slowest, time.perf_counter() - began)
+    began = time.perf_counter()
+    sink.close()
+    assert time.perf_counter() - began < CLOSE_SECONDS + 1
+    assert slowest < 0.1
+
+
+def test_opentelemetry_is_imported_only_by_those_who_export():
+    code = "import sys, hotstage.daemon.process; print([n for n in sys.modules if 'opentelemetry' in n])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
