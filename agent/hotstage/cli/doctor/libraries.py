@@ -131,9 +131,7 @@ def _judge(
         parts.append("probed by the running agent")
     elif plan.is_patched:
         who = _named(link_holders(host)) or "nobody that this user can see"
-        parts.append(
-            f"probed already, and not by the agent that is configured here; BPF links are held by {who}"
-        )
+        parts.append(f"probed already, and not by the agent configured here; BPF links are held by {who}")
         status, remedy = Status.WARN, "end the other one: both count, and each call pays twice"
     return status, "; ".join(parts), remedy
 

@@ -212,7 +212,7 @@ def _on_strangers(host: Host, attempt: Callable[[Path], object], what: str) -> T
 
 
 def _enter_root(host: Host) -> Tried:
-    return _on_strangers(host, lambda process: (process / "root" / ".").stat(), "the file system")
+    return _on_strangers(host, lambda process: os.scandir(process / "root").close(), "the file system")
 
 
 def _read_memory(host: Host) -> Tried:

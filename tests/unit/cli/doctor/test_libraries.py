@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What doctor says of a library whose plan is known: coverage, price, and probes that are there already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hotstage.cli.doctor.finding import Status
+from hotstage.cli.doctor.libraries import check_libraries
+from hotstage.cli.doctor.library_scan import LibraryFile, Plan, Scan, User, scan_libraries
+from hotstage.cli.doctor.peers import ask_agent
+from hotstage.errors import PeerError
+from hotstage.probes.discovery.targets import MissedSymbol
+
+PLAN = Plan("ab" * 20, 50, 50, 45, 48, (), is_patched=False, is_unlinked=False)
+SERVER = User(100, "python3", None, own_mounts=False, is_deleted=False)
+
+
+@pytest.fixture
+def told(host, by_name):
+    """The finding of one libcuda with this plan."""
+
+    def tell(plan: Plan = PLAN, user: User = SERVER, agent=None):
+        (host.root / "proc").mkdir(parents=True, exist_ok=True)
+        file = LibraryFile("libcuda", "/lib/libcuda.so.550.1", [user], plan)
+        host.given(scan_libraries, Scan(libraries=[file], looked=1))
+        host.given(ask_agent, agent or PeerError("no agent answers"))
+        return by_name(check_libraries(host))["libcuda"]
+
+    return tell
+
+
+def coverage(build_id: str, state: str = "attached"):
+    libraries = [{"build_id": build_id, "state": state}]
+    return {"address": "x", "health": {}, "coverage": {"processes": [{"libraries": libraries}]}}
+
+
+def test_a_plain_library_is_told_with_its_figures(told):
+    finding = told()
+    assert finding.status is Status.OK
+    assert finding.detail == (
+        "/lib/libcuda.so.550.1 in 1 process (100 python3), build-id abababababab:"
+        " 45 of 48 calls by 50 symbols, 50 of them on an emulated instruction"
+    )
+    assert finding.data["symbols"] == 50
+
+
+def test_single_stepped_probes_are_priced(told):
+    assert "30 are single-stepped, at about ten times the cost" in told(replace(PLAN, emulated=20)).detail
+
+
+def test_what_is_missing_is_named_by_reason(told):
+    missed = tuple(MissedSymbol("x", f"cuNew{number}", "not exported") for number in range(8))
+    finding = told(replace(PLAN, missed=missed))
+    assert "not exported: cuNew0, cuNew1, cuNew2, cuNew3, cuNew4, cuNew5 and 2 more" in finding.detail
+    assert len(finding.data["not_probed"]) == 8
+
+
+@pytest.mark.parametrize("state", ["attached", "alias"])
+def test_probes_of_the_running_agent_are_its_own(told, state):
+    finding = told(replace(PLAN, is_patched=True), agent=coverage("ab" * 20, state))
+    assert (finding.status, finding.detail.rpartition("; ")[2]) == (Status.OK, "probed by the running agent")
+
+
+@pytest.mark.parametrize("agent", [None, coverage("cd" * 20), coverage("ab" * 20, "failed")])
+def test_probes_of_somebody_else_are_a_warning(told, agent):
+    finding = told(replace(PLAN, is_patched=True), agent=agent)
+    assert finding.status is Status.WARN
+    assert "probed already, and not by the agent configured here" in finding.detail
+
+
+def test_memory_that_may_not_be_read_leaves_it_open(told):
+    finding = told(replace(PLAN, is_patched=None))
+    assert "whether it is probed already cannot be told" in finding.detail
+    assert finding.data["is_probed"] is None
+
+
+def test_a_deleted_file_reaches_only_who_has_it(told):
+    assert "its file is deleted" in told(replace(PLAN, is_unlinked=True)).detail
+
+
+def test_another_mount_namespace_is_told(told):
+    assert "100 python3 with its own mounts" in told(user=replace(SERVER, own_mounts=True)).detail
