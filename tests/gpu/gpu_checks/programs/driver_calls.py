@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from typing import Any
 
 from gpu_checks.programs import exercises
@@ -22,11 +23,12 @@ class Program:
 
     def __init__(self) -> None:
         self._driver = Driver()
+        self._mapped_ns = time.monotonic_ns()
         self._session: Session | None = None
 
     def start(self) -> Answer:
         """libcuda is mapped; nothing was called in it yet."""
-        return {"pid": os.getpid()}
+        return {"pid": os.getpid(), "mapped_ns": self._mapped_ns}
 
     def open(self) -> Answer:
         """Initialise the driver and make the context: the first calls."""

@@ -93,7 +93,8 @@ class Server:
         self.device = torch.device(device)
         self.sizes = sizes
         half = torch.bfloat16
-        self.model = Model(sizes).to(self.device, half).eval()
+        with self.device:
+            self.model = Model(sizes).to(half).eval()
         shape = (sizes.layers, 2, sizes.batch, sizes.cache, sizes.width)
         self.cache = torch.zeros(shape, device=self.device, dtype=half)
         self.tokens = torch.zeros((sizes.batch, 1), device=self.device, dtype=torch.long)
