@@ -87,7 +87,8 @@ class TorchWork:
 
         self._torch = torch
         self._server = server = Server("cuda")
-        self._inputs = {"image": torch.rand(8, 3, 224, 224), "audio": torch.rand(8, 80, 400)}
+        batch = server.sizes.batch
+        self._inputs = {"image": torch.rand(batch, 3, 224, 224), "audio": torch.rand(batch, 80, 400)}
         self._features = server.encode(self._inputs["image"], "image")
         self.encode("audio")
         self.align()
