@@ -38,8 +38,8 @@ def test_features_take_only_capabilities_of_the_table_and_each_needed_one_serves
 
 def test_the_grants_grow_from_least_to_old_kernels():
     assert LEAST == ("CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH")
-    assert USUAL == (*LEAST, "CAP_CHECKPOINT_RESTORE")
-    assert OLD_KERNELS == (*USUAL, "CAP_SYS_ADMIN")
+    assert (*LEAST, "CAP_CHECKPOINT_RESTORE") == USUAL
+    assert (*USUAL, "CAP_SYS_ADMIN") == OLD_KERNELS
 
 
 def test_admin_stands_for_the_capabilities_that_were_split_from_it():

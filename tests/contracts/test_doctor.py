@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""doctor's report keeps its shape, its table is whole, and its help names what there is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from hotstage.cli.doctor.finding import Area
+from hotstage.cli.doctor.table import CHECKS
+
+SCHEMA = json.loads((Path(__file__).parent / "schemas/doctor.json").read_text(encoding="utf-8"))
+
+
+def doctor(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hotstage", "doctor", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.fixture(scope="module")
+def report():
+    return json.loads(doctor("--json").stdout)
+
+
+def test_the_report_is_of_the_documented_shape(report):
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(report, SCHEMA)
+
+
+def test_the_figures_agree_with_each_other(report):
+    statuses = [finding["status"] for finding in report["findings"]]
+    assert report["counts"] == {status: statuses.count(status) for status in report["counts"]}
+    assert report["status"] == ("failed" if "fail" in statuses else report["status"])
+
+
+def test_every_group_has_checks_and_findings(report):
+    assert {check.area for check in CHECKS} == set(Area)
+    assert {finding["area"] for finding in report["findings"]} == {area.value for area in Area}
+    assert SCHEMA["$defs"]["finding"]["properties"]["area"]["enum"] == [area.value for area in Area]
+
+
+def test_a_group_is_asked_for_alone():
+    found = json.loads(doctor("--json", "--only", "compilers", "--only", "places").stdout)["findings"]
+    assert {finding["area"] for finding in found} == {"compilers", "places"}
+
+
+def test_what_is_wrong_has_a_remedy(report):
+    without = [f["name"] for f in report["findings"] if f["status"] in ("warn", "fail") and not f["remedy"]]
+    assert without == []
+
+
+def test_an_unknown_group_is_a_usage_error_that_lists_the_known_ones():
+    done = doctor("--only", "weather")
+    assert done.returncode == 2
+    assert all(area.value in done.stderr for area in Area)
+
+
+def test_the_help_has_examples_marks_and_exit_codes():
+    shown = doctor("--help").stdout
+    for said in (
+        "sudo hotstage doctor --only libraries",
+        "--strict",
+        "Exit 0 fine",
+        "FAIL",
+        "could not be looked at",
+    ):
+        assert said in shown
+    assert all(line == line.rstrip() and len(line) <= 110 for line in shown.splitlines())
