@@ -33,8 +33,7 @@ AGENT = (
         "critical",
         "Nothing of hotstage is scraped any more",
         "No target of the job is left: the whole fleet is served unwatched. Check the scrape configuration "
-        "and service "
-        "discovery.",
+        "and service discovery.",
         OVERVIEW,
         Fires((), "6m", {"instance": ""}),
         Scene((given("up", "0x40"),), "6m"),
@@ -57,8 +56,7 @@ AGENT = (
         "warning",
         "The agent on {{ $labels.instance }} has no fresh {{ $labels.collector }}",
         "What this source tells is missing, not zero. `hotstage doctor` says what is in the way; for "
-        "devices, a driver "
-        "that hangs is the usual cause.",
+        "devices, a driver that hangs is the usual cause.",
         OVERVIEW,
         Fires((given("hotstage_collector_up", "0x20", collector="devices"),), "3m", {"collector": "devices"}),
         Scene((given("hotstage_collector_up", "0x4 1x20", collector="devices"),), "3m"),
@@ -70,8 +68,7 @@ AGENT = (
         "warning",
         "The agent on {{ $labels.instance }} has no probe attached any more",
         "Within the last hour it had. Either no CUDA process runs there now, which is fine, or attaching "
-        "fails: "
-        "`hotstage coverage` lists processes and reasons.",
+        "fails: `hotstage coverage` lists processes and reasons.",
         OVERVIEW,
         Fires((given("hotstage_coverage_attached_symbols", "60x4 0x80"),), "18m", {}),
         Scene((given("hotstage_coverage_attached_symbols", "0x80"),), "18m"),
@@ -108,9 +105,8 @@ AGENT = (
         "2m",
         "warning",
         "The kernel side on {{ $labels.instance }} loses records: {{ $labels.loss }}",
-        "Counts and stages may be too low meanwhile; those intervals say unknown. Raise the ring or the "
-        "map that the "
-        "loss names (`[probes]`).",
+        "Counts and stages may be too low meanwhile; those intervals say unknown. Raise the ring or the map "
+        "that the loss names (`[probes]`).",
         OVERVIEW,
         Fires(
             (given("hotstage_losses_total", "0+2x40", loss="lost_events_ring"),),
@@ -158,8 +154,7 @@ AGENT = (
         "warning",
         "The agent on {{ $labels.instance }} uses more than it should",
         "More than half a core or 512 MiB: the observer must not hurt the host. `hotstage bench overhead` "
-        "and its log "
-        "say where it goes.",
+        "and its log say where it goes.",
         OVERVIEW,
         Fires((given("hotstage_agent_cpu_seconds_total", "0+12x80"),), "16m", {}),
         Scene(

@@ -40,8 +40,7 @@ GPU = (
         "critical",
         "XID {{ $labels.xid }} on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }}",
         "The driver reported {{ $value | humanizeDuration }} ago that the GPU or its link is broken. Drain "
-        "the host: "
-        "most of these need a reset of the GPU or a reboot.",
+        "the host: most of these need a reset of the GPU or a reboot.",
         OVERVIEW,
         Fires((_last("_x4 60x20", "79"),), "2m", {"gpu_uuid": _GPU, "xid": "79"}, "1m 0s"),
         Scene((_last("60x60", "79"), _last("_x40 600x20", "13")), "12m"),

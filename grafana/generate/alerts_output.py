@@ -39,8 +39,7 @@ OUTPUT = (
         "warning",
         "{{ $value | humanize }} changes on {{ $labels.instance }} wait for the disk",
         "Windows, breakers and webhooks are held back until it takes them. Free space on the state "
-        "directory; its log "
-        "gives the disk's error.",
+        "directory; its log gives the disk's error.",
         OVERVIEW,
         Fires((given("hotstage_store_pending_changes", "3x40"),), "6m", {}, "3"),
         Scene((given("hotstage_store_pending_changes", "3x8 0 3x8 0x20"),), "6m"),
@@ -63,8 +62,7 @@ OUTPUT = (
         "warning",
         "No notifier takes events from {{ $labels.instance }}",
         "Nobody is told of windows and breakers there. `systemctl status hotstage-notify`; it must reach "
-        "the agent's "
-        "socket.",
+        "the agent's socket.",
         OVERVIEW,
         Fires((given("hotstage_webhook_outbox_oldest_age_seconds", "0+15x40"),), "8m", {}),
         Scene((given("hotstage_webhook_outbox_oldest_age_seconds", "0+15x4 0x40"),), "8m"),
@@ -76,8 +74,7 @@ OUTPUT = (
         "warning",
         "Webhooks to {{ $labels.destination }} wait on {{ $labels.instance }}",
         "The oldest has waited {{ $value | humanizeDuration }}. `hotstage webhook test` shows what the "
-        "destination "
-        "answers.",
+        "destination answers.",
         OVERVIEW,
         Fires(
             (given("hotstage_webhook_oldest_age_seconds", "600x20", destination="on-call"),),
@@ -94,8 +91,7 @@ OUTPUT = (
         "warning",
         "Webhooks to {{ $labels.destination }} from {{ $labels.instance }} were given up",
         "They were refused, or tried for too long. `hotstage webhook replay` sends them again once the "
-        "destination is "
-        "well.",
+        "destination is well.",
         OVERVIEW,
         Fires((_delivered("0x40 1x20", "dead"),), "12m", {"destination": "on-call", "result": "dead"}),
         Scene((_delivered("2x120", "dead"), _delivered("0+1x120", "failed")), "20m"),
@@ -190,9 +186,8 @@ OUTPUT = (
         "5m",
         "warning",
         "Spans of {{ $labels.instance }} are lost: {{ $labels.reason }}",
-        "Traces have gaps beyond what sampling leaves out. Check the collector; raise `[otlp] "
-        "spans_per_second` only "
-        "if it is well.",
+        "Traces have gaps beyond what sampling leaves out. Check the collector; raise "
+        "`[otlp] spans_per_second` only if it is well.",
         OVERVIEW,
         Fires((_spans("0+5x60", "queue_full"),), "12m", {"reason": "queue_full"}),
         Scene((_spans("0+50x60", "not_sampled"), _spans("7x60", "export_failed")), "12m"),

@@ -82,8 +82,7 @@ SERVING = (
         "critical",
         "{{ $labels.stage }} is slow on {{ $labels.instance }}",
         "The stage takes a multiple of its usual time per unit of work, and requests wait for it. "
-        "`hotstage explain` "
-        "names the cause, the dashboard the modality. Shed or move that modality.",
+        "`hotstage windows` names the cause, the dashboard the modality. Shed or move that modality.",
         STAGES,
         Fires((_active("1x20", "stage_latency", "vision_encode"),), "2m", {"stage": "vision_encode"}),
         Scene(
@@ -100,9 +99,8 @@ SERVING = (
         "30s",
         "critical",
         "A server on {{ $labels.instance }} is alive but hung",
-        "Requests are in flight and nothing moves on the device, while its health check answers. `hotstage "
-        "snapshot` "
-        "shows the call it sits in. Take the instance out of rotation, then restart it.",
+        "Requests are in flight and nothing moves on the device, while its health check answers. "
+        "`hotstage snapshot` shows the call it sits in. Take the instance out of rotation, then restart it.",
         OVERVIEW,
         Fires((_active("1x20", "alive_but_hung"),), "1m", {}),
         Scene((_active("1x20", "stage_latency", "llm_decode"),), "1m"),
@@ -114,8 +112,7 @@ SERVING = (
         "critical",
         "A server on {{ $labels.instance }} died with requests in flight",
         "Its requests are lost. `hotstage windows` names the process and how many; look for an OOM kill or "
-        "an XID at "
-        "that time before it is started again.",
+        "an XID at that time before it is started again.",
         OVERVIEW,
         Fires((_opened("_x40 1x20", "process_death"),), "11m", {}),
         Scene((_opened("1x120", "process_death"), _opened("_x40 1x80", "stage_latency")), "25m"),
@@ -126,9 +123,8 @@ SERVING = (
         "30s",
         "warning",
         "A server on {{ $labels.instance }} is refused device memory",
-        "Allocations return out of memory; requests fail or are retried at lower batch sizes. `hotstage "
-        "explain` names "
-        "the process; lower its batch or its cache, or look for a leak.",
+        "Allocations return out of memory; requests fail or are retried at lower batch sizes. "
+        "`hotstage windows` names the process; lower its batch or its cache, or look for a leak.",
         OVERVIEW,
         Fires((_opened("1x40 2x20", "allocation_failures"),), "11m", {}),
         Scene((_opened("2x120", "allocation_failures"),), "25m"),
@@ -138,9 +134,9 @@ SERVING = (
         f"{ERRORS.name} > 0.05 {_ON_ROUTE} {total(RULE.rate(metrics.ENDPOINT_REQUESTS), *_ROUTE)} > 0.2",
         "2m",
         "critical",
-        "{{ $value | humanizePercentage }} of the requests to {{ $labels.endpoint }} on {{ "
-        "$labels.instance }} fail",
-        "They end with an error or with their process. `hotstage requests` shows in which stage they end.",
+        "{{ $value | humanizePercentage }} of the requests to {{ $labels.endpoint }} on {{ $labels.instance "
+        "}} fail",
+        "They end with an error or with their process. The agent's `/v1/requests` shows after which stage.",
         OVERVIEW,
         Fires(
             (_requests("0+9x60", "ok"), _requests("0+1x60", "error")),
@@ -166,8 +162,7 @@ SERVING = (
         "{{ $labels.endpoint }} is {{ $value | humanize }} times as slow on {{ $labels.instance }} as on "
         "its peers",
         "At least three hosts serve the endpoint, and this one's P95 is out of line. Compare its stages, "
-        "clocks and "
-        "load with a peer's.",
+        "clocks and load with a peer's.",
         OVERVIEW,
         Fires(
             (*_durations("a:9178", 0, 0, 9), *_durations("b:9178", 9, 9, 9), *_durations("c:9178", 9, 9, 9)),
@@ -182,10 +177,9 @@ SERVING = (
         f"{RULE.select(metrics.INSTANCE_LOAD)} > 0.85",
         "5m",
         "warning",
-        "{{ $labels.instance_id }} on {{ $labels.instance }} is at {{ $value | humanizePercentage }} of "
-        "its CPU and memory",
-        "Pre-processing and launches will starve. Move traffic, raise its limits, or degrade what is not "
-        "core.",
+        "{{ $labels.instance_id }} on {{ $labels.instance }} is loaded to {{ $value | humanizePercentage }}",
+        "CPU or memory: pre-processing and launches will starve. Move traffic, raise its limits, or degrade "
+        "what is not core.",
         OVERVIEW,
         Fires(
             (given("hotstage_instance_load_ratio", "0.9x40", instance_id="i-0"),),
@@ -202,9 +196,8 @@ SERVING = (
         "10m",
         "warning",
         "{{ $labels.instance_id }} on {{ $labels.instance }} is not loaded as its traffic says",
-        "Its share of the load is at least twice or half its share of the heat. Look for expensive "
-        "requests that one "
-        "instance gets, or for work that no request explains.",
+        "Its share of the load is at least twice or half its share of the heat. Look for expensive requests "
+        "that one instance gets, or for work that no request explains.",
         OVERVIEW,
         Fires(
             (
@@ -228,9 +221,8 @@ SERVING = (
         "30s",
         "critical",
         "Callers of {{ $labels.instance }} shed traffic: {{ $labels.breaker }} is open",
-        "The breaker is enforced, so users are turned away until it has recovered. `hotstage breakers "
-        "history` shows "
-        "why; `hotstage breakers reset` closes it if you know better.",
+        "The breaker is enforced, so users are turned away until it has recovered. "
+        "`hotstage breakers history` shows why; `hotstage breakers disable` overrules it for a while.",
         OVERVIEW,
         Fires(_breaker("open", 1), "1m", {"breaker": "stage:vision_encode:image", "state": "open"}),
         Scene(_breaker("open", 0), "1m"),
@@ -252,7 +244,8 @@ SERVING = (
         "10m",
         "warning",
         "{{ $value | humanizePercentage }} of the launches on {{ $labels.instance }} have no stage",
-        "Figures by stage leave them out. `hotstage stages explain PID` says why; add marks, NVTX or a rule.",
+        "Figures by stage leave them out. `hotstage coverage` shows which process has no marks; put them "
+        "into that server.",
         STAGES,
         Fires(
             (

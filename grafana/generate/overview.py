@@ -96,8 +96,8 @@ HEALTH = Row(
         ),
         Panel(
             "Unattributed launches",
-            "Launches without a stage, the worst host. Figures by stage leave these out: marks or rules "
-            "are missing.",
+            "Launches without a stage, the worst host. Figures by stage leave these out: marks or rules are "
+            "missing.",
             "stat",
             "percentunit",
             (Target(highest(DASHBOARD.select(metrics.UNATTRIBUTED)), "without a stage"),),

@@ -42,8 +42,8 @@ WEBHOOKS = Row(
         ),
         Panel(
             "Deliveries",
-            "Attempts per second and their result. `failed` is tried again, `dead` is given up and kept "
-            "for replay.",
+            "Attempts per second and their result. `failed` is tried again, `dead` is given up and kept for "
+            "replay.",
             "timeseries",
             "ops",
             (

@@ -93,8 +93,8 @@ EVENTS = Row(
         ),
         Panel(
             "Breakers that count",
-            "1 where callers heed the breaker, 0 in dry run; stale while there is no data to judge by; "
-            "time of the last move.",
+            "1 where callers heed the breaker, 0 in dry run; stale while there is no data to judge by; time "
+            "of the last move.",
             "table",
             "none",
             (

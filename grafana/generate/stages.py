@@ -44,8 +44,7 @@ TIME = Row(
         Panel(
             "P95 by stage, stacked",
             "The P95 of each stage on top of each other. Not the P95 of a request: the slow stages of one "
-            "need not be "
-            "those of another. It shows which stage to look at first.",
+            "need not be those of another. It shows which stage to look at first.",
             "timeseries",
             "s",
             (Target(_quantile(0.95, "stage"), "{{stage}}"),),
@@ -56,8 +55,7 @@ TIME = Row(
         Panel(
             "Seconds in each stage per second",
             "Time of all ended stages, per second: how many requests are in a stage on average. The widest "
-            "band is where "
-            "requests spend their lives.",
+            "band is where requests spend their lives.",
             "timeseries",
             "short",
             (Target(total(DASHBOARD.seconds(metrics.STAGE_DURATION, *_ON_GPU), "stage"), "{{stage}}"),),
@@ -166,8 +164,8 @@ WAITS = Row(
         ),
         Panel(
             "Errors by call",
-            "Calls that returned an error, per second, out of memory included. Zero: the call was made, "
-            "and none failed.",
+            "Calls that returned an error, per second, out of memory included. Zero: the call was made, and "
+            "none failed.",
             "timeseries",
             "cps",
             (Target(f"{total(_CALL_ERRORS, 'call')} or 0 * {total(_CALLS, 'call')}", "{{call}}"),),
