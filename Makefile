@@ -9,7 +9,7 @@ PREFIX ?= /opt/hotstage
 DESTDIR ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test check lint bench setup bpf clean fmt generate unit kernel integration browser wheel deb install uninstall
+.PHONY: help run test check lint bench setup bpf clean fmt generate unit kernel integration browser wheel deb image install uninstall
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -67,6 +67,9 @@ install: ## the service: /opt/hotstage, units, account, example setting (PREFIX,
 
 uninstall: ## take the service away; PURGE=1 takes settings, state and the account along
 	@$(PYTHON) deploy/install.py uninstall --prefix $(PREFIX) --destdir '$(DESTDIR)' $(if $(PURGE),--purge)
+
+image: setup ## build the container image and try it: two minutes, not part of test
+	$(PYTEST) -m image tests/packaging
 
 fmt: setup ## format and apply safe fixes
 	$(BIN)/ruff format setup.py agent dashboards grafana tests deploy
