@@ -45,7 +45,7 @@ SECRET = "Bearer not-for-logs"
 EDGE_SECONDS = 0.003
 """The truth is noted just outside of the marks, so it encloses the span; two mappings to wall time differ by
 a millisecond each at most."""
-TYPICAL_SECONDS = 0.002
+TYPICAL_SECONDS = 0.0005
 """How far edges are apart at the median: the two marks, and a thread that is not preempted between."""
 INTERNAL = 1
 
@@ -252,10 +252,9 @@ def test_stages_hang_below_their_request_at_the_times_of_the_truth(run: Run):
         assert ending >= -EDGE_SECONDS, (span, row)
         edges += [abs(begin), abs(ending)]
         seen.add((name, stage))
-    print(
-        f"{len(edges)} edges: median {statistics.median(edges) * 1e6:.0f} µs, {max(edges) * 1e3:.1f} ms at most"
-    )
-    assert statistics.median(edges) < TYPICAL_SECONDS
+    typical = statistics.median(edges)
+    print(f"{len(edges)} edges: median {typical * 1e6:.0f} µs, {max(edges) * 1e3:.1f} ms at most")
+    assert typical < TYPICAL_SECONDS
     wanted = {key for key in truth if key[0] in run.requests}
     assert seen == wanted
     assert len(stages) == len(seen)
