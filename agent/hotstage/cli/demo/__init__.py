@@ -23,6 +23,7 @@ from hotstage.clock import SystemClock
 from hotstage.config.settings import LogConfig
 
 DEFAULT_SEED = 1
+PORT = click.IntRange(1, 65535)
 
 
 @click.command()
@@ -38,6 +39,8 @@ DEFAULT_SEED = 1
 )
 @click.option("--seed", type=click.IntRange(min=0), default=DEFAULT_SEED, show_default=True)
 @click.option("--loader", type=click.Choice(["auto", "libbpf", "bcc"]), default="auto", show_default=True)
+@click.option("--agent-port", type=PORT, help="Of the API and /metrics, for a scraper; else a free one.")
+@click.option("--explorer-port", type=PORT, help="Of the web page; else a free one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def demo(
     seconds: float | None,
@@ -45,6 +48,8 @@ def demo(
     faults_file: Path | None,
     seed: int,
     loader: str,
+    agent_port: int | None,
+    explorer_port: int | None,
     as_json: bool,
 ) -> None:
     """Watch a simulated GPU host, with a fault on command.
@@ -72,7 +77,7 @@ def demo(
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ask)
-    options = DemoOptions(seconds, seed, loader, faults, faults_file)
+    options = DemoOptions(seconds, seed, loader, faults, faults_file, agent_port, explorer_port)
     view = LiveView(seconds)
     runner = Demo(
         options, SystemClock(), announce=view.announce, show=view.show, asked_to_stop=lambda: bool(asked)

@@ -39,9 +39,20 @@ class DemoLayout:
     receiver_port: int
 
 
-def lay_out(directory: Path, *, loader: str, nvml_directory: Path) -> DemoLayout:
-    """Write the secret and the configuration; both belong to the account of the unprivileged processes."""
-    agent_port, explorer_port, receiver_port = free_ports(3)
+def lay_out(
+    directory: Path,
+    *,
+    loader: str,
+    nvml_directory: Path,
+    agent_port: int | None = None,
+    explorer_port: int | None = None,
+) -> DemoLayout:
+    """Write the secret and the configuration; both belong to the account of the unprivileged processes.
+
+    A port that is not given is a free one.
+    """
+    free = free_ports(3)
+    agent_port, explorer_port, receiver_port = agent_port or free[0], explorer_port or free[1], free[2]
     notify, state = directory / "notify", directory / "state"
     for folder in (notify, state):
         folder.mkdir(mode=0o750)

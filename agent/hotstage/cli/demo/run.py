@@ -39,13 +39,15 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the command line asked for. `seconds` None: until it is told to stop."""
+    """What the command line asked for. `seconds` None: until it is told to stop; a port None: a free one."""
 
     seconds: float | None
     seed: int
     loader: str
     faults: tuple[str, ...]
     faults_file: Path | None
+    agent_port: int | None = None
+    explorer_port: int | None = None
 
 
 @dataclass(slots=True)
@@ -114,7 +116,13 @@ class Demo:
             stack.callback(host.end)
             if self._asked_to_stop():
                 return self.gathered
-            layout = lay_out(directory, loader=self._options.loader, nvml_directory=host.nvml_directory)
+            layout = lay_out(
+                directory,
+                loader=self._options.loader,
+                nvml_directory=host.nvml_directory,
+                agent_port=self._options.agent_port,
+                explorer_port=self._options.explorer_port,
+            )
             supervisor = Supervisor(self._clock)
             stack.callback(supervisor.stop)
             self._start(supervisor, layout)
