@@ -170,14 +170,14 @@ def run(config: NotifyConfig, service: ServiceManager, read: Callable[[], Notify
         elif taken.si_signo != signal.SIGHUP:
             service.stopping()
             break
-        elif _may_begin_again(service, read, notifier):
+        elif may_begin_again(service, read, notifier):
             break
     notifier.stop()
     log.info("notifier stopped")
     return taken.si_signo == signal.SIGHUP
 
 
-def _may_begin_again(service: ServiceManager, read: Callable[[], NotifyConfig], notifier: Notifier) -> bool:
+def may_begin_again(service: ServiceManager, read: Callable[[], NotifyConfig], notifier: Notifier) -> bool:
     """Whether the configuration as it is now can be begun with. A wrong one changes nothing and is told: so
     is one in which a destination would be refused that works now.
     """

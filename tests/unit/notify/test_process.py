@@ -11,7 +11,8 @@ from hotstage.clock import SystemClock
 from hotstage.config.settings import Destination, NotifyConfig
 from hotstage.errors import ConfigError, StoreError
 from hotstage.notify.destinations import Target
-from hotstage.notify.process import Notifier, send_test
+from hotstage.notify.process import Notifier, may_begin_again, send_test
+from hotstage.service import NoManager
 
 
 @pytest.fixture
@@ -125,3 +126,32 @@ def test_a_test_that_the_resolver_spoils_tells_the_reason_and_the_remedy(config,
     assert outcome.error == "hooks.example is 10.0.0.1, a private address"
     assert "allow_private" in outcome.remedy
     assert (outcome.status, outcome.address) == (None, None)
+
+
+class Manager(NoManager):
+    """What the service manager is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def ready(self, status):
+        self.told.append(status)
+
+
+def test_a_reload_that_would_break_a_working_destination_changes_nothing(config, held):
+    notifier = Notifier(config(7), {}, SystemClock())
+    broken = [Destination(name="d7", url="http://hooks.example/", format="plain")]
+    manager = Manager()
+    assert not may_begin_again(manager, lambda: config(destinations=broken), notifier)
+    assert "not reloaded: notify.destinations d7: http is for loopback only" in manager.told[0]
+    assert not may_begin_again(manager, lambda: config(7, 7), notifier)
+    assert "two destinations" in manager.told[1]
+    notifier.database.close()
+
+
+def test_a_reload_may_bring_one_that_is_refused_beside_those_that_work(config):
+    notifier = Notifier(config(7), {}, SystemClock())
+    new = Destination(name="new", url="http://hooks.example/", format="plain")
+    wanted = config(destinations=[*config(7).destinations, new])
+    assert may_begin_again(Manager(), lambda: wanted, notifier)
+    notifier.database.close()
