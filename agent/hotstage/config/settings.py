@@ -285,6 +285,30 @@ class NotifyConfig(Section, frozen=True, kw_only=True):
     )
 
 
+class SloObjective(Section, frozen=True, kw_only=True):
+    """One service level objective, `[[slo.objectives]]`."""
+
+    name: Annotated[
+        str,
+        Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="its name in metrics"),
+    ]
+    endpoint: Annotated[
+        str, Meta(min_length=1, description="route of the requests that count; `*` and `?` are allowed")
+    ]
+    latency_seconds: Annotated[PositiveFloat, Meta(description="a request that takes longer is bad")]
+    objective: Annotated[float, Meta(gt=0, lt=1, description="share of the requests that must be good")] = (
+        0.99
+    )
+
+
+class SloConfig(Section, frozen=True, kw_only=True):
+    """Service level objectives: what share of an endpoint's requests must end well in time."""
+
+    objectives: Annotated[
+        list[SloObjective], Meta(max_length=8, description="each counts requests, good and bad")
+    ] = field(default_factory=list)
+
+
 class OtlpConfig(Section, frozen=True, kw_only=True):
     """OpenTelemetry: metrics, spans of requests and stages, and window events to a collector, over HTTP."""
 
@@ -360,6 +384,7 @@ class Config(Section, frozen=True, kw_only=True):
     http: HttpConfig = field(default_factory=HttpConfig)
     page: PageConfig = field(default_factory=PageConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)
+    slo: SloConfig = field(default_factory=SloConfig)
     otlp: OtlpConfig = field(default_factory=OtlpConfig)
     explore: ExploreConfig = field(default_factory=ExploreConfig)
     log: LogConfig = field(default_factory=LogConfig)

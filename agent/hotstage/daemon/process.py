@@ -48,6 +48,7 @@ from hotstage.sinks.events import EventMaker
 from hotstage.sinks.otlp.sink import Identity, otlp_sink
 from hotstage.sinks.prometheus import PrometheusSink
 from hotstage.sinks.self_facts import SelfFacts
+from hotstage.sinks.slo import Slos
 from hotstage.store.deliveries import Deliveries
 from hotstage.store.retention import prune
 from hotstage.store.store import Store
@@ -138,7 +139,7 @@ class Daemon:
             self.meter,
             problems,
         )
-        self.prometheus = PrometheusSink(self._facts)
+        self.prometheus = PrometheusSink(self._facts, Slos(config.slo.objectives))
         self.otlp = otlp_sink(
             config.otlp,
             os.environ,

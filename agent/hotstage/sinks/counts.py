@@ -16,6 +16,7 @@ from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.catalogue.spec import Family
 from hotstage.probes.samples import CallSample, XidEvent
 from hotstage.sinks import metrics
+from hotstage.sinks.slo import BAD, GOOD, Slos
 from hotstage.sinks.tally import HistogramTally, Tally
 from hotstage.stages.pulse import Pulse
 from hotstage.stages.stage import modality_name, stage_name
@@ -48,7 +49,13 @@ _NEVER = (0, 0, 0)
 class Counts:
     """Everything that only grows. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, slos: Slos | None = None) -> None:
+        self._slos = slos or Slos(())
+        self.slo_events = Tally(metrics.SLO_EVENTS)
+        for each in self._slos.objectives:
+            # Both from the start: a ratio over an absent series has no value.
+            self.slo_events.add((each.name, GOOD), 0)
+            self.slo_events.add((each.name, BAD), 0)
         self.stage_duration = HistogramTally(metrics.STAGE_DURATION)
         self.request_duration = HistogramTally(metrics.ENDPOINT_DURATION)
         self.requests = Tally(metrics.ENDPOINT_REQUESTS)
@@ -73,6 +80,7 @@ class Counts:
     def tallies(self) -> tuple[Tally, ...]:
         return (
             self.requests,
+            self.slo_events,
             self.calls,
             self.call_errors,
             self.waits,
@@ -168,6 +176,8 @@ class Counts:
             labels = (names.endpoints[endpoint], _MODALITIES[modality], names.models[model])
             name = OUTCOMES[outcome] if outcome < len(OUTCOMES) else "unknown"
             self.requests.add((*labels, name))
+            for event in self._slos.judge(labels[0], name, value):
+                self.slo_events.add(event)
             if name in _TIMED:
                 self.request_duration.add(labels, bucket, value)
 

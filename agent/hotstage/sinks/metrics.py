@@ -121,6 +121,17 @@ STAGE_WAIT = Metric(
     "Time that threads of the stage spent in calls that returned; reason is sync, memcpy or alloc.",
     cap=80,
 )
+SLO_EVENTS = Metric(
+    "hotstage_slo_events_total",
+    "counter",
+    ("slo", "outcome"),
+    "Requests that count for a service level objective; outcome is good or bad.",
+    cap=17,
+    counts="request",
+)
+SLO_OBJECTIVE = Metric(
+    "hotstage_slo_objective_ratio", "gauge", ("slo",), "Share of the requests that must be good.", cap=8
+)
 UNATTRIBUTED = Metric(
     "hotstage_unattributed_ratio", "gauge", (), "Launch-class calls without a stage over all of them."
 )
@@ -129,7 +140,7 @@ CALLS = Metric(
     "counter",
     ("call", "stage", "modality"),
     "CUDA, NCCL and cuDNN calls that returned or were entered, counted in the kernel.",
-    cap=300,
+    cap=275,
     counts="call",
 )
 CALL_ERRORS = Metric(

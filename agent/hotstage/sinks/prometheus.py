@@ -15,6 +15,7 @@ from hotstage.sinks.base import Tick
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.readings import Reading, Readings
 from hotstage.sinks.self_facts import SelfFacts
+from hotstage.sinks.slo import Slos
 from hotstage.sinks.tally import HistogramChildren
 
 CACHE_SECONDS = 0.5
@@ -25,8 +26,8 @@ class PrometheusSink:
 
     name = "prometheus"
 
-    def __init__(self, facts: Callable[[], SelfFacts]) -> None:
-        self.readings = Readings(facts)
+    def __init__(self, facts: Callable[[], SelfFacts], slos: Slos | None = None) -> None:
+        self.readings = Readings(facts, slos)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(Scrape(self.readings.collect))
         self._cached: dict[str, tuple[float, bytes]] = {}

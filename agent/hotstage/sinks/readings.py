@@ -19,6 +19,7 @@ from hotstage.sinks.counts import Counts
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.now import Children, gauges
 from hotstage.sinks.self_facts import SelfFacts, self_children
+from hotstage.sinks.slo import Slos
 from hotstage.sinks.tally import HistogramChildren, bounds_of
 from hotstage.store.deliveries import DURATION_EDGES, NotifierReport
 
@@ -35,10 +36,11 @@ class Reading:
 class Readings:
     """`publish` on the tick; `collect` from any thread."""
 
-    def __init__(self, facts: Callable[[], SelfFacts]) -> None:
+    def __init__(self, facts: Callable[[], SelfFacts], slos: Slos | None = None) -> None:
         self._facts = facts
+        self._slos = slos or Slos(())
         self._lock = threading.Lock()
-        self._counts = Counts()
+        self._counts = Counts(self._slos)
         self._left_out: Counter[Metric] = Counter()
         self._tick: Tick | None = None
         self.scrape_seconds: float | None = None
@@ -67,6 +69,9 @@ class Readings:
             for tally in self._counts.tallies:
                 children[tally.metric] = list(tally.items())
             children[metrics.GPU_XID_LAST] = list(self._counts.xid_last_seconds.items())
+            children[metrics.SLO_OBJECTIVE] = [
+                ((each.name,), each.objective) for each in self._slos.objectives
+            ]
             children[metrics.COLLECTOR_LAST] = [
                 ((name,), seconds) for name, seconds in self._counts.fresh_seconds.items()
             ]

@@ -10,7 +10,7 @@ import msgspec
 
 from hotstage.config.load import sections
 from hotstage.config.render import example, redacted_url, schema, shown, toml
-from hotstage.config.settings import Config, Destination, NotifyConfig
+from hotstage.config.settings import Config, Destination, NotifyConfig, OtlpConfig
 
 
 def test_the_example_as_it_is_gives_the_defaults():
@@ -24,7 +24,7 @@ def test_the_example_uncommented_holds_every_key_with_its_default():
         defaults = msgspec.to_builtins(struct())
         present = {key for key in struct.__struct_fields__ if defaults[key] is not None}
         assert present <= set(tree[name]), name
-        for key in present - {"destinations"}:
+        for key in present - {"destinations", "objectives"}:
             assert tree[name][key] == defaults[key], f"{name}.{key}"
 
 
@@ -48,6 +48,8 @@ def test_a_shown_configuration_hides_what_a_url_carries():
     for secret in ("pa55", "XXXX", "T000", "abc"):
         assert secret not in text
     assert redacted_url(url) == "https://hooks.example.com/services/…"
+    endpoint = Config(otlp=OtlpConfig(endpoint="https://user:pa55@otlp.example.com"))
+    assert toml(shown(endpoint)).count("pa55") == 0
     assert redacted_url("hooks.example.com/services/T000") == "…", "what has no scheme is nobody's URL"
 
 

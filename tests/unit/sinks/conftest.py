@@ -13,6 +13,7 @@ from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import Entity
 from hotstage.frame.frame import Frame
 from hotstage.sinks.base import Tick
+from hotstage.sinks.self_facts import SelfFacts
 from hotstage.stages.pulse import Pulse, quiet_pulse
 from hotstage.stages.spans import REQUEST_DTYPE, SPAN_DTYPE
 from hotstage.stages.stage import Modality, Stage
@@ -81,3 +82,13 @@ def a_frame() -> Any:
         return Frame(1_000, tuple(cells), values, frozenset(stale))
 
     return build
+
+
+@pytest.fixture
+def plain_facts() -> SelfFacts:
+    """An agent without store, outbox and notifier."""
+    return SelfFacts(
+        version="0.1.0", loader="libbpf", rung="S", fast_ticks=20, slow_ticks=2, late_ticks=1,
+        fast_tick_p99_seconds=0.004, slow_tick_p99_seconds=None, attached_symbols=40, missed_symbols=2,
+        map_bytes=1 << 20, page_dropped=0, losses={"lost_threads": 0}, sink_errors={"prometheus": 0},
+    )  # fmt: skip

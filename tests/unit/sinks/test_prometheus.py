@@ -18,7 +18,7 @@ from hotstage.sinks import prometheus as module
 from hotstage.sinks.metrics import METRICS
 from hotstage.sinks.prometheus import PrometheusSink
 from hotstage.sinks.readings import Reading
-from hotstage.sinks.self_facts import OtlpState, SelfFacts
+from hotstage.sinks.self_facts import OtlpState
 from hotstage.sinks.tally import bounds_of
 from hotstage.store.deliveries import DestinationReport, NotifierReport
 from hotstage.store.journal import JournalState
@@ -27,19 +27,13 @@ from hotstage.windows.window import WindowUpdate
 
 DURATIONS = (0,) * 3 + (2, 1) + (0,) * 7
 
-FACTS = SelfFacts(
-    version="0.1.0", loader="libbpf", rung="S", fast_ticks=20, slow_ticks=2, late_ticks=1,
-    fast_tick_p99_seconds=0.004, slow_tick_p99_seconds=None, attached_symbols=40, missed_symbols=2,
-    map_bytes=1 << 20, page_dropped=0, losses={"lost_threads": 0}, sink_errors={"prometheus": 0},
-)  # fmt: skip
-
 
 @pytest.fixture
-def facts():
+def facts(plain_facts):
     report = DestinationReport(name="pager", delivered=3, failed=1, dead=0, pending=2, oldest_age_seconds=1.5,
         duration_counts=DURATIONS, duration_sum_seconds=0.4)  # fmt: skip
     return replace(
-        FACTS,
+        plain_facts,
         journal=JournalState(1, 5, 9, 0, None),
         outbox=OutboxState(4, time.time_ns() - 2_000_000_000, 23),
         notifier=NotifierReport(1, (report,)),
