@@ -47,6 +47,7 @@ mkdir -p "$out"
 scratch=$(mktemp -d -t hotstage-gpu-XXXXXX)
 mounted=
 
+# shellcheck disable=SC2317,SC2329  # the trap calls it
 clean_up() {
 	if [ -n "$mounted" ]; then umount "$mounted" || true; fi
 	rm -rf "$scratch"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from gpu_checks.target import TargetError, cpu_seconds, wait_until
+from gpu_checks.target import TargetError, cpu_seconds, end_with_us, wait_until
 from hotstage.cli.client import AgentClient
 from hotstage.errors import HotstageError
 
@@ -109,6 +108,7 @@ def running_agent(
             stdout=log,
             stderr=log,
             env={**environment, **own},
+            preexec_fn=end_with_us(),  # noqa: PLW1509  # system calls only, no lock
         )
         url = f"http://127.0.0.1:{port}"
         agent = Agent(process, AgentClient(url=url), url)
@@ -142,7 +142,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def is_root() -> bool:
-    return os.geteuid() == 0

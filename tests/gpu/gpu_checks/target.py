@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import select
+import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 END_SECONDS = 10.0
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 
 class TargetError(Exception):
@@ -36,6 +42,7 @@ class Target:
             stderr=log,
             env=dict(environment),
             text=True,
+            preexec_fn=end_with_us(),  # noqa: PLW1509  # system calls only, no lock
         )
         self.pid = self.process.pid
 
@@ -78,6 +85,17 @@ class Target:
             self.process.kill()
             self.process.wait(END_SECONDS)
         self.process.stdout.close()
+
+
+def end_with_us() -> Callable[[], None]:
+    """For a child, before its command: SIGTERM when the checks end, however they end."""
+    return partial(_end_with, os.getpid())
+
+
+def _end_with(parent_pid: int) -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent_pid:  # it ended before the line above
+        os._exit(1)
 
 
 def cpu_seconds(pid: int) -> float:

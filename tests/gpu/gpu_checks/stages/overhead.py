@@ -16,7 +16,7 @@ from gpu_checks.agent import Agent, running_agent
 from gpu_checks.programs.driver import ptx
 from gpu_checks.report import Section
 from gpu_checks.surroundings import Surroundings, compile_helper
-from gpu_checks.target import Target, TargetError
+from gpu_checks.target import Target, TargetError, end_with_us
 
 BASIS = (
     "windows with and without an agent in turn (ABBA), in one run, on the same processes; medians of the "
@@ -105,6 +105,7 @@ def launch_loop(at: Surroundings, section: Section) -> Iterator[LaunchLoop | Non
         stderr=at.programs_log,
         env=dict(at.program_environment),
         text=True,
+        preexec_fn=end_with_us(),  # noqa: PLW1509  # system calls only, no lock
     )
     try:
         yield LaunchLoop(process)
