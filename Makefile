@@ -75,9 +75,10 @@ fmt: setup ## format and apply safe fixes
 	$(BIN)/ruff format setup.py agent dashboards grafana tests deploy
 	$(BIN)/ruff check --fix setup.py agent dashboards grafana tests deploy
 
-generate: setup ## write the generated files anew: example configuration, BPF ids, dashboards, rules
+generate: setup ## write the generated files anew: example configuration, BPF ids, manifests, dashboards, rules
 	$(BIN)/python -m hotstage.config.render > deploy/hotstage.example.toml
 	$(BIN)/python -m hotstage.probes.catalogue.generate
+	$(BIN)/python deploy/kubernetes/generate.py
 	PYTHONPATH=grafana $(BIN)/python -m generate
 
 clean: ## remove what the build made
