@@ -42,6 +42,17 @@ def empty_panels(engine):
     return empty
 
 
+def test_every_variable_of_a_dashboard_finds_its_values_on_both_engines(watched):
+    watched.seen.demo.wait_until(5)
+    for engine in watched.seen.engines:
+        for dashboard in DASHBOARDS.values():
+            for variable in dashboard["templating"]["list"]:
+                if variable["type"] == "query":
+                    series, label = variable["query"][len("label_values(") : -1].rsplit(", ", 1)
+                    found = engine.query(f"count by ({label}) ({substituted(series)})")
+                    assert all(each.labels[label] for each in found) and found, variable["name"]
+
+
 def test_while_all_is_well_every_panel_has_data_on_both_engines_but_those_that_need_a_fault(watched):
     watched.seen.demo.wait_until(17.5)
     for engine in watched.seen.engines:
@@ -75,6 +86,12 @@ def test_an_xid_pages(watched):
 def test_after_the_faults_every_panel_has_data_on_both_engines(watched):
     for engine in watched.seen.engines:
         assert empty_panels(engine) == {}, engine.name
+
+
+def test_windows_breaker_moves_and_xids_are_marked_from_both_engines(watched):
+    for engine in watched.seen.engines:
+        for mark in DASHBOARDS["stages"]["annotations"]["list"]:
+            assert engine.query_range(substituted(mark["expr"]), seconds=90), (engine.name, mark["name"])
 
 
 def test_a_configuration_that_is_refused_makes_a_ticket(watched):
