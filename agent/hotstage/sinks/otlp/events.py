@@ -39,6 +39,10 @@ _PLACES = {
 }
 
 
+EventRecord = ReadableLogRecord
+"""What `EventMaker` makes and `EventExporter` takes; others need not know what it is."""
+
+
 class EventMaker:
     """Makes log records of one resource."""
 
@@ -46,7 +50,7 @@ class EventMaker:
         self._resource = resource
         self._scope = InstrumentationScope("hotstage", version, names.SCHEMA_URL)
 
-    def opened(self, window: AnomalyWindow, wall_offset_ns: int, now_ns: int) -> ReadableLogRecord:
+    def opened(self, window: AnomalyWindow, wall_offset_ns: int, now_ns: int) -> EventRecord:
         """It has no trace: what it touched is still in flight, or not judged yet. `now_ns` is wall time."""
         at_ns = window.opened_ns + wall_offset_ns
         severity = _SEVERITIES[window.severity]
@@ -54,7 +58,7 @@ class EventMaker:
 
     def closed(
         self, window: AnomalyWindow, wall_offset_ns: int, now_ns: int, touched: SpanContext | None
-    ) -> ReadableLogRecord:
+    ) -> EventRecord:
         """`touched` is the last exported request that the window touched, if there was one."""
         closed_ns = window.updated_ns if window.closed_ns is None else window.closed_ns
         lasted = {names.WINDOW_SECONDS: (closed_ns - window.opened_ns) / 1e9}
@@ -70,7 +74,7 @@ class EventMaker:
         severity: SeverityNumber,
         touched: SpanContext | None,
         more: Mapping[str, AnyValue],
-    ) -> ReadableLogRecord:
+    ) -> EventRecord:
         context = Context() if touched is None else set_span_in_context(NonRecordingSpan(touched), Context())
         record = LogRecord(
             timestamp=at_ns,
@@ -91,7 +95,7 @@ class EventExporter:
     def __init__(self, url: str, headers: Mapping[str, str], timeout_seconds: float) -> None:
         self._exporter = OTLPLogExporter(url, headers=headers, timeout=timeout_seconds)
 
-    def export(self, records: Sequence[ReadableLogRecord]) -> bool:
+    def export(self, records: Sequence[EventRecord]) -> bool:
         return self._exporter.export(records) is LogRecordExportResult.SUCCESS
 
 

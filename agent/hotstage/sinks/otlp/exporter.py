@@ -22,7 +22,7 @@ from hotstage.config.settings import OtlpConfig
 from hotstage.sinks.otlp import attributes as names
 from hotstage.sinks.otlp.channel import Channel, hush
 from hotstage.sinks.otlp.collector import Collector
-from hotstage.sinks.otlp.events import EventExporter, EventMaker
+from hotstage.sinks.otlp.events import EventExporter, EventMaker, EventRecord
 from hotstage.sinks.otlp.notes import EXPORT_FAILED, Note, Notes, Outcome
 from hotstage.sinks.otlp.points import metrics_data
 from hotstage.sinks.otlp.requests import FinishedRequest, has_failed, key_of
@@ -31,7 +31,6 @@ from hotstage.sinks.otlp.spans import SpanMaker, context_of
 from hotstage.sinks.readings import Readings
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk._logs import ReadableLogRecord
     from opentelemetry.trace import SpanContext
 
     from hotstage.sinks.otlp.sink import Identity
@@ -72,7 +71,7 @@ class Exporter:
         self._sampler = Sampler(config.baseline_ratio, config.spans_per_second, now_ns)
         self._next_metrics_ns = now_ns
         self._waiting: deque[Note] = deque()
-        self._events: deque[ReadableLogRecord] = deque()
+        self._events: deque[EventRecord] = deque()
         self._event_attempts = 0
         self._touched: dict[str, SpanContext] = {}
 

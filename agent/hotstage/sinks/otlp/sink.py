@@ -81,6 +81,8 @@ class OtlpSink:
         self._thread = threading.Thread(target=self._run, name="hotstage-otlp", daemon=True)
 
     def start(self) -> None:
+        where = {name: getattr(self._collector, name) for name in self._collector.signals}
+        log.info("exporting over OTLP", extra=where)
         self._thread.start()
 
     def publish(self, tick: Tick) -> None:
