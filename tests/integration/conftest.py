@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from hotstage.notify.receiver import Receiver
 from hotstage.notify.signing import Secret
 
 PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).resolve().parents[2]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 DEADLINE_SECONDS = 20.0
 
@@ -162,3 +164,16 @@ def receive() -> Iterator[Callable[..., Receiver]]:
 @pytest.fixture
 def until() -> Callable[..., Any]:
     return wait_until
+
+
+@pytest.fixture(scope="session")
+def installed() -> Iterator[Path]:
+    """A root that holds a real installation, made once; every account may read it."""
+    with tempfile.TemporaryDirectory(prefix="hotstage-root-") as folder:
+        destdir = Path(folder) / "root"
+        destdir.mkdir()
+        for path in (Path(folder), destdir):
+            path.chmod(0o755)
+        command = ["/usr/bin/python3", ROOT / "deploy/install.py", "install", "--destdir", destdir]
+        subprocess.run(command, check=True, timeout=180, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        yield destdir
