@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import jsonschema
@@ -14,6 +16,7 @@ import pytest
 from hotstage.cli.doctor.finding import Area
 from hotstage.cli.doctor.table import CHECKS
 
+ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((Path(__file__).parent / "schemas/doctor.json").read_text(encoding="utf-8"))
 
 
@@ -71,3 +74,21 @@ def test_the_help_has_examples_marks_and_exit_codes():
     ):
         assert said in shown
     assert all(line == line.rstrip() and len(line) <= 110 for line in shown.splitlines())
+
+
+def test_packages_that_doctor_names_are_those_that_setup_installs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    table = project["tool"]["hotstage"]["system-packages"].values()
+    known = {name for row in table for key in ("packages", "packages-arm64") for name in row.get(key, [])}
+    sources = [
+        *(ROOT / "agent/hotstage/cli/doctor").glob("*.py"),
+        ROOT / "agent/hotstage/probes/loader/bindings.py",
+    ]
+    named = {
+        package
+        for source in sources
+        for words in re.findall(r"apt install ([a-z0-9 -]+?) ?[(\"]", source.read_text(encoding="utf-8"))
+        for package in words.split()
+    }
+    assert len(named) >= 5
+    assert named - known == {"libbpfcc"}  # the library of python3-bpfcc, which brings it

@@ -7,10 +7,12 @@ gives it a deadline, and the last line names the call that hangs. It gives up al
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +23,8 @@ from hotstage.devices import nvml
 from hotstage.devices.nvml import Device, NvmlGoneError
 from hotstage.devices.privileges import give_up_capabilities
 from hotstage.devices.wire import Status
+
+_PR_SET_PDEATHSIG = 1
 
 READINGS: tuple[tuple[str, Callable[[Device], Any]], ...] = (
     ("memory", nvml.memory),
@@ -36,6 +40,8 @@ READINGS: tuple[tuple[str, Callable[[Device], Any]], ...] = (
 
 def main() -> int:
     """Exit status as the devices process: 0 told all, 3 no NVML, 4 NVML does not work."""
+    # Whoever asked has ended, by a signal perhaps: nobody waits for a call that hangs.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
     try:
         give_up_capabilities()
     except OSError as error:

@@ -83,6 +83,7 @@ def check_permissions(host: Host) -> Iterator[Finding]:
             )  # fmt: skip
     main = host.config_file or DEFAULT_FILE
     yield from _changeable(main)
+    yield from _shown_urls(host.config, main)
     if checked:
         yield Finding(
             CONFIGURATION, "secrets", Status.OK, f"{plural(checked, 'file')} with secrets looked at",
@@ -103,6 +104,21 @@ def _changeable(file: Path) -> Iterator[Finding]:
                 f"{place} has mode {mode & 0o777:04o}: any user can change what the agent does",
                 f"chmod o-w {place}", data={"file": str(place), "mode": f"{mode & 0o777:04o}"},
             )  # fmt: skip
+
+
+def _shown_urls(config: Config, file: Path) -> Iterator[Finding]:
+    """A chat's webhook URL is its own key."""
+    keyed = [each.name for each in config.notify.destinations if each.format == "slack"]
+    try:
+        is_shown = bool(file.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return
+    if keyed and is_shown:
+        yield Finding(
+            CONFIGURATION, "configuration file", Status.WARN,
+            f"{file} holds webhook URLs that are keys ({', '.join(keyed)}), and every user may read it",
+            f"chmod 0640 {file}", data={"file": str(file), "destinations": keyed},
+        )  # fmt: skip
 
 
 def check_destinations(host: Host) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from hotstage.cli.client import AgentClient
 from hotstage.cli.doctor.finding import Area, Finding, Status, plural
+from hotstage.cli.doctor.holders import link_holders
 from hotstage.cli.doctor.host import Host
 from hotstage.errors import HotstageError, PrivilegeError
 
@@ -56,9 +57,7 @@ def check_agent(host: Host) -> Iterator[Finding]:
         yield Finding(SERVICE, "agent", Status.UNKNOWN, answer.message, answer.remedy)
         return
     if isinstance(answer, HotstageError):
-        yield Finding(
-            SERVICE, "agent", Status.ABSENT, f"none runs here: {answer.message}", data={"running": False}
-        )
+        yield _no_agent(host, answer)
         return
     health, coverage = answer["health"], answer["coverage"]
     attached, emulated = coverage.get("attached", 0), coverage.get("emulated", 0)
@@ -81,6 +80,18 @@ def check_agent(host: Host) -> Iterator[Finding]:
         SERVICE, "agent", Status.OK if is_well else Status.WARN, detail,
         None if is_well else "hotstage coverage, and its log", data=data,
     )  # fmt: skip
+
+
+def _no_agent(host: Host, why: HotstageError) -> Finding:
+    """None where the configuration says; one elsewhere would count beside it."""
+    elsewhere = [holder for holder in link_holders(host) if "hotstage" in holder]
+    data = {"running": False, "elsewhere": elsewhere}
+    if elsewhere:
+        return Finding(
+            SERVICE, "agent", Status.WARN, f"none is configured here, but probes are held by {elsewhere[0]}",
+            "hotstage --config FILE doctor, with the configuration of that one", data=data,
+        )  # fmt: skip
+    return Finding(SERVICE, "agent", Status.ABSENT, f"none runs here: {why.message}", data=data)
 
 
 def check_units(host: Host) -> Iterator[Finding]:

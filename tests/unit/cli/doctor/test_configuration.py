@@ -129,6 +129,16 @@ def test_metadata_and_names_without_an_address_are_refused(host, by_name):
     assert "cannot be resolved" in found["webhook to-1"].detail
 
 
+def test_urls_that_are_keys_belong_into_a_closed_file(host, tmp_path, by_name):
+    host.config_file = tmp_path / "config.toml"
+    host.config_file.write_text("")
+    host.config_file.chmod(0o644)
+    destinations(host, "https://hooks.example.com/services/T0/B0/key", format="slack")
+    assert by_name(check_permissions(host))["configuration file"].remedy == f"chmod 0640 {host.config_file}"
+    host.config_file.chmod(0o640)
+    assert "configuration file" not in by_name(check_permissions(host))
+
+
 def test_no_destination_is_no_lack(host):
     (finding,) = check_destinations(host)
     assert finding.status is Status.ABSENT

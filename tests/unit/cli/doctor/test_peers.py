@@ -68,9 +68,18 @@ def test_an_agent_that_is_not_well_is_a_warning(with_agent):
 
 def test_no_agent_is_no_lack(host):
     host.config = Config(http=HttpConfig(listen="127.0.0.1:9", socket=str(host.root / "agent.sock")))
+    (host.root / "proc").mkdir(parents=True)
     (finding,) = check_agent(host)
     assert (finding.status, finding.data["running"]) == (Status.ABSENT, False)
     assert agent_coverage(host) is None
+
+
+def test_an_agent_of_another_configuration_is_told(host):
+    host.config = Config(http=HttpConfig(listen="127.0.0.1:9", socket=str(host.root / "agent.sock")))
+    host.write({"proc/41/comm": "python\n", "proc/41/cmdline": "python\0-m\0hotstage\0agent\0"})
+    (finding,) = check_agent(host.link("proc/41/fd/9", "anon_inode:bpf_link"))
+    assert finding.status is Status.WARN
+    assert "41 python: python -m hotstage agent" in finding.detail
 
 
 def test_an_agent_that_this_user_may_not_ask_is_unknown(host):
