@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.builder import Builder
@@ -16,6 +15,8 @@ from generate.panels import DATASOURCE, Panel, build
 from generate.promql import DASHBOARD, total
 from hotstage.sinks import metrics
 from hotstage.sinks.metric import Metric
+
+T = TypeVar("T")
 
 TAG = "hotstage"
 EXPLORER = "http://127.0.0.1:9179"
@@ -72,6 +73,7 @@ MODALITY = Variable("modality", "Modality", "text, image, audio, video.", metric
 
 
 def _dashboard(board: Board) -> dashboard.Dashboard:
+    chosen = (JOB, INSTANCE, *board.variables)
     builder = (
         dashboard.Dashboard(board.title)
         .uid(board.uid)
@@ -84,7 +86,7 @@ def _dashboard(board: Board) -> dashboard.Dashboard:
         .timezone("browser")
         .link(_siblings())
         .annotations(_annotations())
-        .variables([*_fixed_variables(), *_variables((JOB, INSTANCE, *board.variables))])
+        .variables([_modern(each) for each in (*_fixed_variables(), *map(_variable, chosen))])
     )
     number = 1
     for row in board.rows:
@@ -122,12 +124,15 @@ def _fixed_variables() -> list[Any]:
     ]
 
 
-def _variables(variables: Sequence[Variable]) -> list[dashboard.QueryVariable]:
-    """Each is narrowed by job and host, as far as those are chosen before it."""
-    return [_variable(each) for each in variables]
+def _modern(builder: Builder[model.VariableModel]) -> Builder[model.VariableModel]:
+    """Without the fields of interval variables, which the SDK gives to all and the schema does not know."""
+    variable = builder.build()
+    variable.auto = variable.auto_min = variable.auto_count = None
+    return _Built(variable)
 
 
 def _variable(each: Variable) -> dashboard.QueryVariable:
+    """Narrowed by job and host, as far as those are chosen before it."""
     match each.name:
         case "job":
             series = each.of.name
@@ -178,7 +183,7 @@ def _annotations() -> list[Builder[model.AnnotationQuery]]:
 
 def _annotation(
     name: str, expression: str, color: str, title: str, tags: str, *, at_value: bool = False
-) -> _Built:
+) -> Builder[model.AnnotationQuery]:
     annotation = _PrometheusAnnotation(
         name=name, datasource=DATASOURCE, enable=True, icon_color=color, expr=expression, built_in=None
     )
@@ -186,11 +191,11 @@ def _annotation(
     return _Built(annotation)
 
 
-class _Built(Builder[model.AnnotationQuery]):
+class _Built(Builder[T]):
     """A model where the SDK asks for a builder of one."""
 
-    def __init__(self, built: model.AnnotationQuery) -> None:
+    def __init__(self, built: T) -> None:
         self._built = built
 
-    def build(self) -> model.AnnotationQuery:
+    def build(self) -> T:
         return self._built
