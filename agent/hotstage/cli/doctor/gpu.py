@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hotstage.cli.doctor.finding import Area, Finding, Status, plural
-from hotstage.cli.doctor.gpu_survey import Gpu, Survey, survey_gpus
+from hotstage.cli.doctor.gpu_survey import DEADLINE_SECONDS, Gpu, Survey, survey_gpus
 from hotstage.cli.doctor.host import Host
 
 GPU = Area.GPU
@@ -132,8 +132,8 @@ def _library(host: Host, survey: Survey) -> Finding:
     if survey.hangs_in is not None:
         return Finding(
             GPU, "NVML", Status.WARN,
-            f"{place or 'libnvidia-ml.so.1'} does not come back from {survey.hangs_in}",
-            "look into dmesg for XIDs; the agent goes on without device values and tries again",
+            f"{place or 'NVML'} had not come back from {survey.hangs_in} after {DEADLINE_SECONDS:g} s",
+            "start nvidia-persistenced (without it the driver starts at each first use); see dmesg for XIDs",
             features=DEVICE_VALUES, data=data,
         )  # fmt: skip
     if driver and version and version != driver[1]:
@@ -155,7 +155,7 @@ def _library(host: Host, survey: Survey) -> Finding:
             GPU, "NVML", Status.WARN, f"{place or 'libnvidia-ml.so.1'} is there and refuses: {survey.reason}",
             "load the driver (modprobe nvidia), and see dmesg", features=DEVICE_VALUES, data=data,
         )  # fmt: skip
-    took = f", started in {survey.init_seconds * 1e3:.0f} ms" if survey.init_seconds is not None else ""
+    took = f", started in {survey.init_seconds * 1e3:.2g} ms" if survey.init_seconds is not None else ""
     detail = f"{place} of driver {survey.driver}: {plural(len(survey.gpus), 'GPU')}{took}"
     return Finding(GPU, "NVML", Status.OK if survey.gpus else Status.WARN, detail, data=data)
 
@@ -185,7 +185,7 @@ def _gpu(gpu: Gpu) -> Finding:
         + (f", not {', '.join(lacking)}" if lacking else ""),
     ]
     if slowest is not None:
-        parts.append(f"slowest call {slowest * 1e3:.1f} ms")
+        parts.append(f"slowest call {slowest * 1e3:.2g} ms")
     if gpu.is_lost:
         parts.insert(0, "the driver says that it is lost or needs a reset")
     if slow:

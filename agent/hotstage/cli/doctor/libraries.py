@@ -171,14 +171,14 @@ def check_marks(host: Host) -> Iterator[Finding]:
         shown = ", ".join(map(str, pids[:_SHOWN_NAMES]))
         yield Finding(
             LIBS,
-            "marks",
+            "hotstage-marks",
             Status.OK,
             f"{here}; its library is in {plural(len(pids), 'process')} ({shown})",
             data=data,
         )
     else:
         yield Finding(
-            LIBS, "marks", Status.ABSENT,
+            LIBS, "hotstage-marks", Status.ABSENT,
             f"{here}; no process has its library: stages come from nowhere else yet",
             "pip install hotstage-marks in the server's environment, and mark its stages",
             features=("stages and requests",), data=data,
