@@ -50,12 +50,12 @@ def test_drop_ins_add_only_what_old_kernels_need():
     assert {name for _, name in granted} <= set(OLD_KERNELS), granted
 
 
-def added(value: Any) -> Iterator[list[str]]:
-    """Every `capabilities.add` in a manifest."""
+def added(value: Any) -> Iterator[tuple[str, frozenset[str]]]:
+    """(container, what it adds) for every container in a manifest that adds capabilities."""
     if isinstance(value, dict):
-        capabilities = value.get("capabilities")
-        if isinstance(capabilities, dict) and "add" in capabilities:
-            yield capabilities["add"]
+        names = value.get("securityContext", {}).get("capabilities", {}).get("add", [])
+        if names and "image" in value:
+            yield value["name"], frozenset(f"CAP_{name.removeprefix('CAP_')}" for name in names)
         for part in value.values():
             yield from added(part)
     elif isinstance(value, list):
@@ -63,14 +63,22 @@ def added(value: Any) -> Iterator[list[str]]:
             yield from added(part)
 
 
-def test_manifests_grant_one_of_the_tiers():
-    odd = {
-        manifest.name: names
+def granted_by_manifests() -> list[tuple[str, str, frozenset[str]]]:
+    return [
+        (str(manifest.relative_to(DEPLOY)), container, names)
         for manifest in MANIFESTS
-        for names in added(list(yaml.safe_load_all(manifest.read_text())))
-        if frozenset(f"CAP_{name.removeprefix('CAP_')}" for name in names) not in TIERS
-    }
-    assert odd == {}
+        for container, names in added(list(yaml.safe_load_all(manifest.read_text())))
+    ]
+
+
+def test_the_agents_container_gets_one_of_the_tiers():
+    odd = [row for row in granted_by_manifests() if row[1] == "agent" and row[2] not in TIERS]
+    assert odd == []
+
+
+def test_no_other_container_gets_any_of_the_agents():
+    odd = [row for row in granted_by_manifests() if row[1] != "agent" and row[2] & set(OLD_KERNELS)]
+    assert odd == []
 
 
 def test_what_nothing_uses_is_granted_nowhere():
