@@ -46,7 +46,7 @@ class Target:
         )
         self.pid = self.process.pid
 
-    def tell(self, verb: str, *, seconds: float = 30.0, **arguments: Any) -> dict[str, Any]:
+    def tell(self, verb: str, *, within_seconds: float = 30.0, **arguments: Any) -> dict[str, Any]:
         """Say it and wait for the answer. Raises TargetError."""
         assert self.process.stdin and self.process.stdout
         try:
@@ -54,9 +54,9 @@ class Target:
             self.process.stdin.flush()
         except BrokenPipeError:
             raise TargetError(f"{self.name} ended before {verb}: see programs.log") from None
-        readable, _, _ = select.select([self.process.stdout], [], [], seconds)
+        readable, _, _ = select.select([self.process.stdout], [], [], within_seconds)
         if not readable:
-            raise TargetError(f"{self.name} did not answer {verb} within {seconds:g} s")
+            raise TargetError(f"{self.name} did not answer {verb} within {within_seconds:g} s")
         line = self.process.stdout.readline()
         if not line:
             code = self.process.wait(END_SECONDS)

@@ -31,7 +31,7 @@ def addresses(at: Surroundings, section: Section) -> None:
     ) as target:
         target.tell("start")
         libcuda = Libcuda.read(mapped_libcuda(target.pid))
-        target.tell("open", seconds=60)
+        target.tell("open", within_seconds=60)
         asked(target, libcuda, section)
     obtained(at, libcuda, section)
 
@@ -54,7 +54,7 @@ def asked(target: Target, libcuda: Libcuda, section: Section) -> None:
     wanted = sorted({_ABI.sub("", call) for call in CALL_OF.values()})
     version = target.tell("ask_addresses", names=[], versions=[])["version"]
     versions = sorted({each for each in VERSIONS if each < version} | {version})
-    answers = target.tell("ask_addresses", names=wanted, versions=versions, seconds=30)["answers"]
+    answers = target.tell("ask_addresses", names=wanted, versions=versions, within_seconds=30)["answers"]
     rows = []
     for answer in answers:
         found = names(libcuda, answer["address"])
@@ -106,13 +106,13 @@ def obtained(at: Surroundings, libcuda: Libcuda, section: Section) -> None:
         )
         with Target(at.driver_python, "driver_calls", environment=environment, log=at.programs_log) as target:
             target.tell("start")
-            target.tell("open", seconds=60)
+            target.tell("open", within_seconds=60)
             target.tell("load", threads=1, launches=10, copies=3)
     else:
         with Target(at.torch_python, "torch_calls", environment=environment, log=at.programs_log) as target:
-            target.tell("start", seconds=90)
+            target.tell("start", within_seconds=90)
             for phase in ("matmuls", "copies", "graphs"):
-                target.tell(phase, times=5, seconds=60)
+                target.tell(phase, times=5, within_seconds=60)
     look_at_obtained(log, libcuda, section)
 
 

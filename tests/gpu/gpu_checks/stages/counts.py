@@ -74,11 +74,11 @@ def driver_calls(at: Surroundings, agent: Agent, section: Section, name: str, in
     with Target(at.driver_python, "driver_calls", environment=environment, log=at.programs_log) as target:
         target.tell("start")
         agent.wait_attached(target.pid)
-        target.tell("open", seconds=60)
+        target.tell("open", within_seconds=60)
         failing = failed_calls(agent)
         target.tell("fail", allocations=FAILED_ALLOCATIONS, frees=FAILED_FREES)
         launches = LAUNCHES // SMALL if at.is_dry_run else LAUNCHES
-        target.tell("load", threads=THREADS, launches=launches // 10 * 10, copies=COPIES, seconds=60)
+        target.tell("load", threads=THREADS, launches=launches // 10 * 10, copies=COPIES, within_seconds=60)
         answer = target.tell("cupti")
         seen = seen_by_cupti(section, name, answer["written"], counts_file)
         compare(section, name, agent.counts(target.pid), by_call(answer["made"]), seen)
@@ -136,11 +136,11 @@ def torch_calls(at: Surroundings, agent: Agent, section: Section, injection: Pat
         ("refuse", {}),
     )
     with Target(at.torch_python, "torch_calls", environment=environment, log=at.programs_log) as target:
-        target.tell("start", seconds=90)
+        target.tell("start", within_seconds=90)
         agent.wait_attached(target.pid)
         before = agent.counts(target.pid)
         for phase, arguments in phases:
-            answer = target.tell(phase, seconds=60, **arguments)
+            answer = target.tell(phase, within_seconds=60, **arguments)
             now = agent.counts(target.pid)
             delta = {call: now[call] - before[call] for call in now if now[call] != before[call]}
             seen = seen_by_cupti(section, f"torch {phase}", target.tell("cupti")["written"], counts_file)

@@ -43,7 +43,7 @@ def coverage(at: Surroundings, section: Section) -> None:
         libcuda = Libcuda.read(mapped_libcuda(target.pid))
         attachment(agent, attached, libcuda, section)
         placement(libcuda, section)
-        target.tell("open", seconds=60)
+        target.tell("open", within_seconds=60)
         firing(agent, target, libcuda, section)
         if not at.is_dry_run:
             time.sleep(max(0.0, WATCHED_SECONDS - (time.monotonic() - began)))

@@ -176,7 +176,7 @@ def under_load(
     with Target(
         at.torch_python, "decode", environment=at.program_environment, log=at.programs_log
     ) as decoder:
-        decoder.tell("start", seconds=90)
+        decoder.tell("start", within_seconds=90)
         rows: list[dict[str, Any]] = []
         busy = threading.Thread(target=decode, args=(decoder,))
         busy.start()

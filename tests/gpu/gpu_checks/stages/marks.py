@@ -38,14 +38,14 @@ def marks(at: Surroundings, section: Section) -> None:
         running_agent(at.agent_environment, at.agent_log) as agent,
         Target(python, "multimodal", "--work", work, environment=environment, log=at.programs_log) as target,
     ):
-        started = target.tell("start", seconds=90)
+        started = target.tell("start", within_seconds=90)
         section.figure("marks", started["marks"], "", "extension of Python, or the library for C by ctypes")
         if not section.check("the marks are compiled", started["native"], started["marks"]):
             return
         agent.wait_attached(target.pid)
         agent.wait_attached(target.pid, "marks")
-        target.tell("load", seconds=90)
-        truth = target.tell("requests", seconds=60, **(REQUESTS_DRY if at.is_dry_run else REQUESTS))
+        target.tell("load", within_seconds=90)
+        truth = target.tell("requests", within_seconds=60, **(REQUESTS_DRY if at.is_dry_run else REQUESTS))
         in_flight(agent, target, section)
         requests = finished(agent, target.pid, truth, section)
         compare_stages(requests, truth, section)

@@ -72,7 +72,7 @@ def overhead(at: Surroundings, section: Section) -> None:
             decoder = stack.enter_context(
                 Target(at.torch_python, "decode", environment=at.program_environment, log=at.programs_log)
             )
-            decoder.tell("start", seconds=90)
+            decoder.tell("start", within_seconds=90)
         loop = stack.enter_context(launch_loop(at, section))
         if decoder is None and loop is None:
             return
@@ -97,7 +97,7 @@ def launch_loop(at: Surroundings, section: Section) -> Iterator[LaunchLoop | Non
     with Target(
         at.driver_python, "driver_calls", environment=at.program_environment, log=at.programs_log
     ) as once:
-        capability = once.tell("open", seconds=60)["capability"]
+        capability = once.tell("open", within_seconds=60)["capability"]
     process = subprocess.Popen(
         [str(program), ptx(capability)],
         stdin=subprocess.PIPE,
