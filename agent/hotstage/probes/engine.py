@@ -208,14 +208,7 @@ class ProbeEngine:
     def _load(self) -> None:
         config = self._config
         rung = None if config.rung == "auto" else Rung(config.rung)
-        sizes = MapSizes(
-            threads=config.threads,
-            call_stats=config.call_keys,
-            call_histograms=config.histogram_slots,
-            pipeline_state=config.requests,
-            events_bytes=config.events_ring_bytes,
-        )
-        self._loader, loaded = self._load_with(sizes, rung)
+        self._loader, loaded = self._load_with(MapSizes.of(config), rung)
         self.loader, self.rung = self._loader.name, loaded.rung.value
         self._maps = KernelMaps(loaded.maps)
         self._maps.prepare(

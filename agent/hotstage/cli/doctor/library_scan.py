@@ -11,11 +11,12 @@ import os
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hotstage.cli.doctor.holders import descriptors
 from hotstage.cli.doctor.host import Host
+from hotstage.errors import AttachError
 from hotstage.host.containers import container_of
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.discovery.libraries import is_library, library_kind
@@ -44,6 +45,7 @@ class User:
     own_mounts: bool
     """It lives in another mount namespace than this process."""
     is_deleted: bool
+    """The file that it has mapped is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class LibraryFile:
     users: list[User] = field(default_factory=list)
     plan: Plan | None = None
     problem: str | None = None
+    is_stuck: bool = False
+    """Opening it hangs: it is not tried through another process."""
+    ways: list[tuple[int, Mapping]] = field(default_factory=list)
+    """Processes through which it was not tried to be opened yet, with their mappings."""
 
 
 @dataclass(slots=True)
@@ -109,6 +115,8 @@ def scan_libraries(host: Host) -> Scan:
                 _take(scan, files, host, pid, outcome, lookups)
             case ("open", LibraryFile() as file):
                 _plan(scan, file, outcome)
+                if isinstance(outcome.error, AttachError):
+                    _open(host, file, lookups)
 
     try:
         for pid in _pids(table):
@@ -182,7 +190,7 @@ def _user(process: Path, view: ProcessView) -> User:
         name=printable(view.name, 64),
         container=container_of(cgroup),
         own_mounts=bool(mounts) and mounts != own,
-        is_deleted=any(mapping.is_deleted for mapping in view.mappings),
+        is_deleted=False,
     )
 
 
@@ -205,13 +213,22 @@ def _take(
     for mapping in distinct_files(looked.view.mappings):
         key = (mapping.device, mapping.inode)
         file = files.get(key)
+        is_new = file is None
         if file is None:
-            file = LibraryFile(library_kind(mapping.path) or "", printable(mapping.path))
-            files[key] = file
-            work = _inspecting(host, pid, mapping)
-            lookups.submit(("open", file), ("device", mapping.device), work)
+            file = files[key] = LibraryFile(library_kind(mapping.path) or "", printable(mapping.path))
         if looked.user is not None:
-            file.users.append(looked.user)
+            file.users.append(replace(looked.user, is_deleted=mapping.is_deleted))
+        file.ways.append((pid, mapping))
+        if is_new or (file.problem is not None and not file.is_stuck):
+            _open(host, file, lookups)
+
+
+def _open(host: Host, file: LibraryFile, lookups: Lookups) -> None:
+    """Through the next of its users: what one cannot show (another root, gone already) another may."""
+    if file.ways:
+        pid, mapping = file.ways.pop(0)
+        file.problem = None
+        lookups.submit(("open", file), ("device", mapping.device), _inspecting(host, pid, mapping))
 
 
 def _inspecting(host: Host, pid: int, mapping: Mapping) -> Callable[[], Plan]:
@@ -252,6 +269,7 @@ def _plan(scan: Scan, file: LibraryFile, outcome: Outcome) -> None:
     else:
         file.problem = str(outcome.error)
         if isinstance(outcome.error, TimeoutError):
+            file.is_stuck = True
             scan.hanging.append(f"{file.path}: {outcome.error}")
 
 

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hotstage.cli.doctor.finding import Area, Finding, Status
+from hotstage.cli.doctor.finding import Area, Finding, Status, plural
 from hotstage.cli.doctor.host import Host
-from hotstage.config.settings import ProbesConfig
 from hotstage.errors import HotstageError, LoadError, PrivilegeError
 from hotstage.probes.discovery.sideband import Sideband
 from hotstage.probes.loader.base import LoadedPrograms, MapSizes, Rung
@@ -87,7 +86,7 @@ def try_rungs(host: Host) -> RungTrials:
     for rung in Rung:
         is_first = maps_bytes is None
         try:
-            trial, measured = _try(rung, map_sizes(host.config.probes) if is_first else _SMALL)
+            trial, measured = _try(rung, MapSizes.of(host.config.probes) if is_first else _SMALL)
         except HotstageError as error:
             return RungTrials(libbpf_version(), error, tuple(trials), None)
         trials.append(trial)
@@ -120,17 +119,6 @@ def _bytes_of(loaded: LoadedPrograms) -> int:
         match = re.search(r"^memlock:\s*(\d+)", Path(f"/proc/self/fdinfo/{fd}").read_text(), re.MULTILINE)
         total += int(match[1]) if match else 0
     return total
-
-
-def map_sizes(config: ProbesConfig) -> MapSizes:
-    """The sizes that the agent would ask for."""
-    return MapSizes(
-        threads=config.threads,
-        call_stats=config.call_keys,
-        call_histograms=config.histogram_slots,
-        pipeline_state=config.requests,
-        events_bytes=config.events_ring_bytes,
-    )
 
 
 def check_rungs(host: Host) -> Iterator[Finding]:
@@ -215,7 +203,7 @@ def check_sideband(host: Host) -> Iterator[Finding]:
     features = ("notice new libraries",)
     level = host.number("proc/sys/kernel/perf_event_paranoid")
     if error is None:
-        detail = f"mapping records of all processes can be followed ({plural_cpus()})"
+        detail = f"mapping records of all processes can be followed ({plural(os.cpu_count() or 1, 'CPU')})"
         yield Finding(PROBES, "new libraries", Status.OK, detail)
     elif isinstance(error, PrivilegeError):
         remedy = error.remedy or "CAP_PERFMON"
@@ -232,11 +220,6 @@ def check_sideband(host: Host) -> Iterator[Finding]:
             False,
             features,
         )
-
-
-def plural_cpus() -> str:
-    count = os.cpu_count() or 1
-    return f"{count} CPU{'s' * (count != 1)}"
 
 
 def check_placement(host: Host) -> Iterator[Finding]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from hotstage.config.settings import ProbesConfig
+
 
 class Rung(StrEnum):
     """How uprobes are linked, from the best to the oldest; chosen by trying, before anything is loaded."""
@@ -123,6 +125,17 @@ class MapSizes:
     urgent_bytes: int = 256 << 10
     by_name: Mapping[str, int] = field(default_factory=dict)
     """Overrides by the map's own name, for tests that want one to be full."""
+
+    @classmethod
+    def of(cls, config: ProbesConfig) -> MapSizes:
+        """The sizes that the agent asks for."""
+        return cls(
+            threads=config.threads,
+            call_stats=config.call_keys,
+            call_histograms=config.histogram_slots,
+            pipeline_state=config.requests,
+            events_bytes=config.events_ring_bytes,
+        )
 
     def entries(self) -> dict[str, int]:
         """max_entries by map name."""

@@ -87,12 +87,34 @@ def test_a_file_that_was_replaced_is_named_with_its_remedy(alone, by_name):
     assert "CAP_CHECKPOINT_RESTORE" in (found.remedy or "")
 
 
+def test_what_one_process_cannot_show_another_may(alone, by_name):
+    add_process(alone, 100)
+    add_process(alone, 200)
+    line = map_file(alone, 200, "/opt/libcudart.so.12")
+    alone.write({"proc/100/maps": line, "proc/200/maps": line})  # 100 has no such file in its own root
+    found = by_name(check_libraries(alone))["libcudart"]
+    assert found.data["problem"] is None
+    assert [user["pid"] for user in found.data["users"]] == [100, 200]
+
+
 def test_no_regular_file_and_no_library_are_refused(alone, by_name):
     add_process(alone, 100)
     line = map_file(alone, 100, "/opt/libcuda.so.1")
     alone.write({"proc/100/maps": line})
     (alone.root / "proc/100/root/opt/libcuda.so.1").write_bytes(b"#!" * 64)
     assert "not an ELF file" in by_name(check_libraries(alone))["libcuda"].detail
+
+
+def test_only_the_deleted_one_of_two_libraries_is_deleted(alone, by_name):
+    add_process(alone, 100)
+    there, gone = (
+        map_file(alone, 100, "/a/libcuda.so.1"),
+        map_file(alone, 100, "/a/libnccl.so.2", deleted=True),
+    )
+    alone.write({"proc/100/maps": there + gone})
+    found = by_name(check_libraries(alone))
+    assert found["libcuda"].data["users"][0]["is_deleted"] is False
+    assert found["libnccl"].data["users"][0]["is_deleted"] is True
 
 
 def test_control_characters_of_strangers_do_not_come_through(alone, by_name):

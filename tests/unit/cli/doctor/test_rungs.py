@@ -12,7 +12,6 @@ from hotstage.cli.doctor.rungs import (
     check_placement,
     check_rungs,
     check_sideband,
-    map_sizes,
     try_rungs,
     try_sideband,
 )
@@ -83,14 +82,6 @@ def test_missing_objects_are_no_kernels_fault(host, by_name):
     missing = RungTrials("v1.1", PreflightError("x.o is missing", remedy="make bpf"), (), None)
     found = by_name(check_rungs(host.given(try_rungs, missing)))
     assert (found["rung"].status, found["rung"].remedy) == (Status.FAIL, "make bpf")
-
-
-def test_maps_are_tried_at_the_configured_sizes():
-    sizes = map_sizes(
-        ProbesConfig(call_keys=7, histogram_slots=5, threads=3, requests=2, events_ring_bytes=4096)
-    )
-    assert (sizes.call_stats, sizes.call_histograms, sizes.threads) == (7, 5, 3)
-    assert (sizes.pipeline_state, sizes.events_bytes) == (2, 4096)
 
 
 @pytest.mark.parametrize(
