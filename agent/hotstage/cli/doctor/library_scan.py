@@ -127,6 +127,8 @@ def scan_libraries(host: Host) -> Scan:
     finally:
         lookups.close()
     scan.libraries = sorted(files.values(), key=lambda file: (file.kind, file.path))
+    for file in scan.libraries:
+        file.users.sort(key=lambda user: user.pid)
     scan.seconds = time.monotonic() - began
     return scan
 
