@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.images import Image, build, buildah
 from support.packages import make, wheelhouse
 
 
@@ -33,3 +35,10 @@ def packages(tmp_path_factory: pytest.TempPathFactory, wheels: Path, deb: Path) 
     for path in (deb, *wheels.glob("*.whl"), *wheelhouse().iterdir()):
         os.link(path, folder / path.name)
     return folder
+
+
+@pytest.fixture(scope="session")
+def image() -> Iterator[Image]:
+    made = build("localhost/hotstage:test", version="1.2.3")
+    yield made
+    buildah("rmi", made.name)
