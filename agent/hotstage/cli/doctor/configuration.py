@@ -54,6 +54,7 @@ def secret_files(config: Config) -> Iterator[tuple[str, str]]:
     }
     for destination in config.notify.destinations:
         where = f"notify.destinations {destination.name}"
+        single[f"{where}.url_file"] = destination.url_file
         single[f"{where}.secret_file"] = destination.secret_file
         single[f"{where}.authorization_file"] = destination.authorization_file
     yield from ((key, file) for key, file in single.items() if file is not None)
@@ -108,7 +109,7 @@ def _changeable(file: Path) -> Iterator[Finding]:
 
 def _shown_urls(config: Config, file: Path) -> Iterator[Finding]:
     """A chat's webhook URL is its own key."""
-    keyed = [each.name for each in config.notify.destinations if each.format == "slack"]
+    keyed = [each.name for each in config.notify.destinations if each.format == "slack" and each.url]
     try:
         is_shown = bool(file.stat().st_mode & stat.S_IROTH)
     except OSError:
@@ -117,7 +118,7 @@ def _shown_urls(config: Config, file: Path) -> Iterator[Finding]:
         yield Finding(
             CONFIGURATION, "configuration file", Status.WARN,
             f"{file} holds webhook URLs that are keys ({', '.join(keyed)}), and every user may read it",
-            f"chmod 0640 {file}", data={"file": str(file), "destinations": keyed},
+            f"chmod 0640 {file}, or url_file", data={"file": str(file), "destinations": keyed},
         )  # fmt: skip
 
 

@@ -94,6 +94,14 @@ def test_every_key_that_names_a_file_with_a_secret_is_looked_at():
     assert {key for key, _ in secret_files(every)} == files
 
 
+def test_every_file_of_a_destination_is_looked_at():
+    files = {key for key in Destination.__struct_fields__ if key.endswith("_file")}
+    destination = Destination(name="a", url="https://example.com", **dict.fromkeys(files - {"url_file"}, "x"))
+    by_file = Destination(name="b", url_file="x")
+    looked = secret_files(Config(notify=NotifyConfig(destinations=[destination, by_file])))
+    assert {key.rpartition(".")[2] for key, _ in looked} == files
+
+
 def destinations(host, *urls: str, **changed):
     host.environment = {"KEY": SECRET}
     host.config = Config(
@@ -134,7 +142,8 @@ def test_urls_that_are_keys_belong_into_a_closed_file(host, tmp_path, by_name):
     host.config_file.write_text("")
     host.config_file.chmod(0o644)
     destinations(host, "https://hooks.example.com/services/T0/B0/key", format="slack")
-    assert by_name(check_permissions(host))["configuration file"].remedy == f"chmod 0640 {host.config_file}"
+    remedy = by_name(check_permissions(host))["configuration file"].remedy
+    assert remedy == f"chmod 0640 {host.config_file}, or url_file"
     host.config_file.chmod(0o640)
     assert "configuration file" not in by_name(check_permissions(host))
 
