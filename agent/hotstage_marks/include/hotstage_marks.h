@@ -79,6 +79,12 @@ struct hotstage_scope {
 	uint32_t is_open;
 };
 
+/*
+ * Whether anybody listens at this moment: a watcher that attaches changes the first byte of a probe point, and that
+ * byte is what is read here, by one load. For work that exists only to be marked; a mark by itself costs no more.
+ */
+int hotstage_is_watched(void);
+
 /* FNV-1a 64 of the id's bytes, 0 mapped to 1: how every other call names the request. NULL or "" gives 0, none. */
 uint64_t hotstage_request_hash(const char *id);
 

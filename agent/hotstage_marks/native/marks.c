@@ -15,8 +15,10 @@
  */
 #if defined(__x86_64__)
 #define PROBE_POINT_BODY ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n\tret\n"
+#define PROBE_POINT_UNTOUCHED 0x0f /* with a watcher: int3, or the call that the kernel makes of it */
 #elif defined(__aarch64__)
 #define PROBE_POINT_BODY "nop\n\tret\n"
+#define PROBE_POINT_UNTOUCHED 0x1f /* with a watcher: brk, which ends in 00 */
 #else
 #error "no probe point is known for this machine"
 #endif
@@ -141,6 +143,11 @@ EXPORT void hotstage_stage_end(struct hotstage_scope *scope)
 	if (scope->depth > stages->depth || stages->frames[scope->depth - 1].sequence != scope->sequence)
 		return; /* an outer end has closed it */
 	unwind(stages, scope);
+}
+
+EXPORT int hotstage_is_watched(void)
+{
+	return *(const volatile unsigned char *)(uintptr_t)&hotstage_mark_request_begin != PROBE_POINT_UNTOUCHED;
 }
 
 EXPORT uint64_t hotstage_request_hash(const char *id)

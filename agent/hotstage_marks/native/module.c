@@ -122,6 +122,41 @@ static PyObject *marks_span(PyObject *Py_UNUSED(module), PyObject *const *args, 
 	return scope_new(args, count, keywords, 0);
 }
 
+/* The words of a span without its object: what two processes need to begin and end the same one. */
+static void span_read(struct hotstage_scope *out, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+	static const enum argument order[] = {ARGUMENT_NAME, ARGUMENT_MODALITY, ARGUMENT_TOKENS, ARGUMENT_REQUEST};
+	struct arguments given;
+
+	arguments_read(&given, args, count, keywords, order, 4);
+	out->word = HOTSTAGE_WORD(argument_stage(given.values[ARGUMENT_NAME]),
+				  argument_modality(given.values[ARGUMENT_MODALITY]));
+	out->request_hash = request_hash_of(given.values[ARGUMENT_REQUEST]);
+	out->tokens = argument_count(given.values[ARGUMENT_TOKENS]);
+}
+
+static PyObject *marks_span_begin(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
+				  PyObject *keywords)
+{
+	struct hotstage_scope span;
+
+	span_read(&span, args, count, keywords);
+	if (span.request_hash)
+		hotstage_mark_span_begin(span.word, span.request_hash, span.tokens);
+	Py_RETURN_NONE;
+}
+
+static PyObject *marks_span_end(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
+				PyObject *keywords)
+{
+	struct hotstage_scope span;
+
+	span_read(&span, args, count, keywords);
+	if (span.request_hash)
+		hotstage_mark_span_end(span.word, span.request_hash, span.tokens);
+	Py_RETURN_NONE;
+}
+
 static PyObject *marks_request(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
 			       PyObject *keywords)
 {
@@ -170,6 +205,11 @@ static PyObject *marks_tokens(PyObject *Py_UNUSED(module), PyObject *const *args
 	Py_RETURN_NONE;
 }
 
+static PyObject *marks_is_watched(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+	return PyBool_FromLong(hotstage_is_watched());
+}
+
 static PyObject *marks_current_request(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
 	return request_current();
@@ -185,11 +225,14 @@ static PyObject *marks_request_hash(PyObject *Py_UNUSED(module), PyObject *id)
 static PyMethodDef functions[] = {
 	{"stage", FAST(marks_stage), "stage(name, *, modality='unknown', tokens=0, request=None) -> Scope"},
 	{"span", FAST(marks_span), "span(name, *, modality='unknown', tokens=0, request=None) -> Scope"},
+	{"span_begin", FAST(marks_span_begin), "span_begin(name, *, modality='unknown', tokens=0, request=None)"},
+	{"span_end", FAST(marks_span_end), "span_end(name, *, modality='unknown', tokens=0, request=None)"},
 	{"request", FAST(marks_request),
 	 "request(rid, *, endpoint='', instance='', model='', traceparent='') -> Request"},
 	{"request_begin", FAST(marks_request_begin), "request_begin(rid, ...) -> Request, begun"},
 	{"request_end", FAST(marks_request_end), "request_end(rid, *, outcome='ok', output_tokens=0)"},
 	{"tokens", FAST(marks_tokens), "tokens(count, *, request=None): output tokens so far"},
+	{"is_watched", marks_is_watched, METH_NOARGS, "Whether anybody listens at this moment."},
 	{"current_request", marks_current_request, METH_NOARGS, "The current context's Request, or None."},
 	{"request_hash", marks_request_hash, METH_O, "How marks name this request: FNV-1a 64 of its id."},
 	{NULL, NULL, 0, NULL},

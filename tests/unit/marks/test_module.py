@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from hotstage.stages.stage import Modality, Stage
+from hotstage_marks import _native
 
 NONE = 255 | 5 << 8
 
@@ -69,3 +70,16 @@ def test_a_scope_can_be_used_again_after_its_end(marks, seen):
     with scope:
         pass
     assert [mark[0] for mark in seen.marks] == ["stage_begin", "stage_end"] * 2
+
+
+def test_a_span_may_begin_and_end_without_an_object(marks, seen):
+    marks.span_begin("queue", modality="audio", request="r-3")
+    marks.span_end("queue", modality="audio", tokens=7, request="r-3")
+    marks.span_begin("queue", request="")
+    word, request = Stage.queue | Modality.audio << 8, marks.request_hash("r-3")
+    assert seen.marks == [("span_begin", word, request, 0), ("span_end", word, request, 7)]
+
+
+def test_probe_points_that_are_not_what_was_shipped_are_watched(marks):
+    assert marks.is_watched() is True  # the recorder's are functions of their own
+    assert _native.is_watched() is False
