@@ -5,11 +5,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
+TESTS := $(VENV)/.complete-tests
 PREFIX ?= /opt/hotstage
 DESTDIR ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test check lint bench setup bpf clean fmt generate unit kernel integration browser wheel deb image install uninstall
+.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser wheel deb image install uninstall
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -17,13 +18,13 @@ help: ## list the targets
 run: setup ## the demo: a simulated GPU host, a fault within the first minute, the explorer on a printed address
 	@$(BIN)/hotstage demo --fault encoder-stall@20-40
 
-test: setup lint ## lint, types, unit, BPF, integration and browser tests
+test: lint ## lint, types, unit, BPF, integration and browser tests
 	$(PYTEST) --durations=20 tests
 
-check: setup lint ## what needs no root: lint, types, unit tests
+check: lint ## what needs no root: lint, types, unit tests
 	$(PYTEST) tests/unit tests/contracts -q
 
-lint: setup ## format, lint, types, import contracts, generated files
+lint: setup-tests ## format, lint, types, import contracts, generated files
 	$(BIN)/ruff format --check setup.py agent dashboards grafana tests deploy
 	$(BIN)/ruff check setup.py agent dashboards grafana tests deploy
 	$(BIN)/mypy
@@ -31,10 +32,10 @@ lint: setup ## format, lint, types, import contracts, generated files
 	$(BIN)/python -m hotstage.probes.catalogue.generate --check
 	PYTHONPATH=grafana $(BIN)/python -m generate --check
 
-unit integration: setup ## one layer of the tests
+unit integration: setup-tests ## one layer of the tests
 	$(PYTEST) tests/$@
 
-kernel browser: setup ## one kind of test: real BPF, real browser
+kernel browser: setup-tests ## one kind of test: real BPF, real browser
 	$(PYTEST) -m $@ tests
 
 bench: setup ## the published numbers: overhead, counting
@@ -48,16 +49,24 @@ $(STAMP): pyproject.toml agent/pyproject.toml deploy/constraints.txt deploy/syst
 	@$(PYTHON) deploy/system_packages.py
 	@test -x $(BIN)/python || { echo "creating the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing the Python packages of pyproject.toml into $(VENV): a minute or two"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c deploy/constraints.txt -e '.[dev]' -e agent
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c deploy/constraints.txt -e . -e agent
+	@touch $@
+
+setup-tests: setup $(TESTS) ## besides, what tests need: a browser, Prometheus, linters
+
+$(TESTS): $(STAMP)
+	@$(PYTHON) deploy/system_packages.py --tests
+	@echo "installing the tools of the tests into $(VENV): a minute or two"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c deploy/constraints.txt -e '.[dev]'
 	@touch $@
 
 bpf: $(STAMP) ## compile the BPF programs
 	@$(MAKE) --no-print-directory -C bpf
 
-wheel: setup ## both Python packages, source and wheel, into dist/
+wheel: setup-tests ## both Python packages, source and wheel, into dist/
 	@$(BIN)/python deploy/wheels.py
 
-deb: setup ## a Debian package into dist/, with its virtual environment inside
+deb: setup-tests ## a Debian package into dist/, with its virtual environment inside
 	@$(BIN)/python deploy/deb.py
 
 install: ## the service: /opt/hotstage, units, account, example setting (PREFIX, DESTDIR, PYTHON)
@@ -68,14 +77,15 @@ install: ## the service: /opt/hotstage, units, account, example setting (PREFIX,
 uninstall: ## take the service away; PURGE=1 takes settings, state and the account along
 	@$(PYTHON) deploy/install.py uninstall --prefix $(PREFIX) --destdir '$(DESTDIR)' $(if $(PURGE),--purge)
 
-image: setup ## build the container image and try it: two minutes, not part of test
+image: setup-tests ## build the container image and try it: two minutes, not part of test
+	@$(PYTHON) deploy/system_packages.py --only buildah
 	$(PYTEST) -m image tests/packaging
 
-fmt: setup ## format and apply safe fixes
+fmt: setup-tests ## format and apply safe fixes
 	$(BIN)/ruff format setup.py agent dashboards grafana tests deploy
 	$(BIN)/ruff check --fix setup.py agent dashboards grafana tests deploy
 
-generate: setup ## write the generated files anew: example configuration, BPF ids, manifests, dashboards, rules
+generate: setup-tests ## write the generated files anew: example configuration, BPF ids, manifests, dashboards, rules
 	$(BIN)/python -m hotstage.config.render > deploy/hotstage.example.toml
 	$(BIN)/python -m hotstage.probes.catalogue.generate
 	$(BIN)/python deploy/kubernetes/generate.py

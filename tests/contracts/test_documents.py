@@ -13,7 +13,9 @@ from hotstage.cli.main import VERBS
 from hotstage.config.render import example
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not {".venv", "node_modules"} & set(path.parts))
+DOCUMENTS = sorted(
+    path for path in ROOT.rglob("*.md") if not {".venv", "node_modules", "build", "dist"} & set(path.parts)
+)
 
 
 def test_the_example_configuration_is_the_generated_one():
