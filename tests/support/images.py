@@ -2,7 +2,7 @@
 """Builds the container image with a real engine, and runs it as its configuration says.
 
 The base is this machine's release, bootstrapped, in place of the one in a registry; the Python packages come
-from a folder. Nothing else differs from what a user builds. Images and layers are kept below build/.
+from a folder. Nothing else differs from what a user builds. Only the base is kept, below build/.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ def base_image() -> str:
 
 
 def build(name: str, version: str) -> Image:
-    """The Containerfile's steps, those that did not change from the last time's layers."""
+    """All of the Containerfile's steps: kept layers would fill the disk, some hundred megabytes a change."""
     archives = CACHE / "archives"
     (archives / "partial").mkdir(parents=True, exist_ok=True)
-    command = ["build", "--layers", "--pull-never", "--isolation", "chroot", "--tag", name]
+    command = ["build", "--pull-never", "--isolation", "chroot", "--tag", name]
     command += ["--volume", f"{wheelhouse()}:/packages:ro", "--volume", f"{archives}:/var/cache/apt/archives"]
     settings = {"BASE": base_image(), "VERSION": version, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/packages"}
     command += [word for key, value in settings.items() for word in ("--build-arg", f"{key}={value}")]
