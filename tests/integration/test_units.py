@@ -244,6 +244,19 @@ def test_without_it_the_agent_sees_less(installed, place, start_target, capabili
         assert states_of(agent, targets) == seen
 
 
+def test_the_drop_in_for_old_kernels_gives_what_their_links_need(installed, place, start_target):
+    target, environment = start_target(), listening("HTTP", free_port()) | {"HOTSTAGE_PROBES_RUNG": "P"}
+    with running(Unit.read("hotstage-agent"), installed, place / "bare", environment) as agent:
+        assert agent.process.wait(20) == 5
+        assert "grant CAP_SYS_ADMIN" in agent.text()
+    old = Unit.read("hotstage-agent", "old-kernel")
+    with running(old, installed, place / "agent", environment) as agent:
+        assert "rung P" in agent.manager.wait_for("READY")["STATUS"]
+        target.launch(11)
+        assert launches_of(agent, target) == 11
+        agent.stop()
+
+
 def test_the_agent_reloads_all_of_its_configuration_or_nothing(installed, place):
     unit = Unit.read("hotstage-agent")
     with running(unit, installed, place / "agent", listening("HTTP", free_port())) as agent:

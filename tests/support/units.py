@@ -39,15 +39,17 @@ class Unit:
     values: Mapping[str, Sequence[str]]
 
     @classmethod
-    def read(cls, name: str) -> Unit:
+    def read(cls, name: str, *drop_ins: str) -> Unit:
+        """With the drop-ins of that name behind it."""
         values: dict[str, list[str]] = {}
-        section = ""
-        for line in (UNITS / f"{name}.service").read_text(encoding="utf-8").splitlines():
-            if line.startswith("["):
-                section = line
-            elif section == "[Service]" and "=" in line and not line.startswith("#"):
-                key, _, value = line.partition("=")
-                values.setdefault(key, []).append(value)
+        for file in (f"{name}.service", *(f"drop-ins/{each}.conf" for each in drop_ins)):
+            section = ""
+            for line in (UNITS / file).read_text(encoding="utf-8").splitlines():
+                if line.startswith("["):
+                    section = line
+                elif section == "[Service]" and "=" in line and not line.startswith("#"):
+                    key, _, value = line.partition("=")
+                    values.setdefault(key, []).append(value)
         return cls(name, values)
 
     def one(self, key: str) -> str:
@@ -61,7 +63,8 @@ class Unit:
     def capabilities(self) -> list[str]:
         """Of the bounding set, which the ambient set equals, as setpriv names them."""
         assert self.values["CapabilityBoundingSet"] == self.values["AmbientCapabilities"]
-        return [name.removeprefix("CAP_").lower() for name in self.one("CapabilityBoundingSet").split()]
+        names = " ".join(self.values["CapabilityBoundingSet"]).split()
+        return [name.removeprefix("CAP_").lower() for name in names]
 
 
 class Manager:

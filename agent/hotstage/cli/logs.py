@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
@@ -26,6 +27,8 @@ def start_logging(config: LogConfig, process: str) -> None:
     handler: logging.Handler = lines
     if config.format == "journal" or (config.format == "auto" and _speaks_to_journal()):
         handler = JournalHandler(process, _fields, otherwise=lines)
+    # A watchdog ends a process with SIGABRT: then every thread says where it stood.
+    faulthandler.enable()
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
 
 

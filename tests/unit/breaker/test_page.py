@@ -57,6 +57,15 @@ def test_the_header_is_64_bytes_and_words_are_aligned(page, path):
     assert raw[24:60].decode() == boot_id()
 
 
+def test_every_caller_may_read_it_whatever_the_writers_umask(path):
+    before = os.umask(0o077)
+    try:
+        BreakerPage(path, boot_id(), stale_after_ns=5 * SECOND).close()
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
 def test_an_enforced_open_breaker_sheds(page, reader):
     page.publish([SHED], time.monotonic_ns())
     assert reader.allow(SHED.name) is False

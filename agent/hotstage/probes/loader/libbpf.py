@@ -53,6 +53,13 @@ class LibbpfLoader(HeldPrograms):
                 "the kernel refuses BPF programs to this user",
                 remedy="run as root, or with CAP_BPF and CAP_PERFMON (kernels before 6.6: CAP_SYS_ADMIN)",
             )
+        last = failures[-1]
+        # The programs are loaded and only their links refused: a right is missing, nothing else.
+        if Rung.PERF in self.refusals and last.errno == errno.EACCES and not isinstance(last, LibbpfError):
+            raise PrivilegeError(
+                "the kernel refuses perf-event links, which rung P is made of, to this user",
+                remedy="grant CAP_SYS_ADMIN, or take Linux 6.6 or newer, which does without",
+            )
         reasons = "\n".join(f"rung {rung}: {reason}" for rung, reason in self.refusals.items())
         raise LoadError(
             f"the kernel takes the programs on no rung\n{reasons}", remedy="see `hotstage doctor`"
