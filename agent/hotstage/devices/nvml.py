@@ -56,16 +56,35 @@ class Device:
     """Slowest call since it was last reset to 0."""
 
 
-def open_nvml() -> tuple[str, list[Device]]:
-    """(driver version, GPUs). Raises NvmlGoneError with the reason and whether the library is missing."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What NVML gave at the start. `refused` says of each GPU that cannot be opened why: a lost one has no
+    UUID to be known by, and does not keep the others from being sampled.
+    """
+
+    driver: str
+    devices: list[Device]
+    refused: tuple[str, ...]
+
+
+def open_nvml() -> Opened:
+    """Raises NvmlGoneError, which says why and whether the library is missing, when no GPU can be sampled."""
+    devices: list[Device] = []
+    refused: list[str] = []
     try:
         pynvml.nvmlInitWithFlags(0)
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        devices = [_device(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                devices.append(_device(index))
+            except pynvml.NVMLError as error:
+                refused.append(f"GPU {index}: {error}")
     except pynvml.NVMLError as error:
         missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
         raise NvmlGoneError(Status.no_library if missing else Status.refused, str(error)) from None
-    return driver, devices
+    if refused and not devices:
+        raise NvmlGoneError(Status.refused, "; ".join(refused))
+    return Opened(driver, devices, tuple(refused))
 
 
 def close_nvml() -> None:

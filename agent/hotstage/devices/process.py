@@ -44,9 +44,10 @@ def _run(period_seconds: float) -> int:
         _tell(Status.refused, 0, driver, f"capabilities could not be given up: {error}")
         return 4
     try:
-        driver, devices = open_nvml()
-        _tell(Status.working, len(devices), driver, "")
-        _sample_for_ever(devices, period_seconds)
+        opened = open_nvml()
+        driver = opened.driver
+        _tell(Status.working, len(opened.devices), driver, "; ".join(opened.refused))
+        _sample_for_ever(opened.devices, period_seconds)
     except NvmlGoneError as error:
         _tell(error.status, 0, driver, error.reason)
         return 3 if error.status is Status.no_library else 4

@@ -63,11 +63,18 @@ def main() -> int:
 def _survey() -> None:
     _tell(event="calling", call="init", gpu=None)
     began = time.perf_counter()
-    driver, devices = nvml.open_nvml()
+    opened = nvml.open_nvml()
     seconds = time.perf_counter() - began
-    library = nvml.library_version()
-    _tell(event="library", path=_loaded(), version=library, driver=driver, gpus=len(devices), seconds=seconds)
-    for device in devices:
+    _tell(
+        event="library",
+        path=_loaded(),
+        version=nvml.library_version(),
+        driver=opened.driver,
+        gpus=len(opened.devices),
+        refused=opened.refused,
+        seconds=seconds,
+    )
+    for device in opened.devices:
         _tell(event="gpu", index=device.index, uuid=device.uuid, name=device.name, bus=device.pci_bus_id)
         for name, reading in READINGS:
             _tell(event="calling", call=name, gpu=device.index)

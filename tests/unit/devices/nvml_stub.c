@@ -39,7 +39,11 @@ int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int code) { return code == 18 ? "Driver/library version mismatch" : "stub error"; }
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { snprintf(text, size, "550.stub"); return 0; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(long)(index + 1); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
+{
+	*device = (void *)(long)(index + 1);
+	return says("absent") && index == 1 ? 15 : 0;
+}
 int nvmlDeviceGetUUID(void *device, char *text, unsigned size) { snprintf(text, size, "GPU-%ld", (long)device); return 0; }
 int nvmlDeviceGetName(void *device, char *text, unsigned size) { (void)device; snprintf(text, size, "Stub"); return 0; }
 int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci)

@@ -94,6 +94,12 @@ def test_a_lost_gpu_is_a_state_of_that_gpu_alone(watch):
     assert math.isnan(sample.rows["memory_used_bytes"][1]) and sample.rows["memory_used_bytes"][0] == 2**30
 
 
+def test_a_gpu_that_is_lost_before_the_start_does_not_keep_the_others_from_being_sampled(watch):
+    watch.state.write_text("absent")
+    sample = watch.until("the other GPU", lambda sample: sample.is_fresh and len(sample.rows) == 1)
+    assert len(sample.rows) == 1 and "GPU 1" in sample.reason
+
+
 def test_a_driver_that_was_changed_underneath_gets_a_new_process(watch):
     watch.until("two GPUs", is_sampling)
     watch.state.write_text("mismatch")

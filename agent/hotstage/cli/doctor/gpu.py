@@ -112,6 +112,11 @@ def check_nvml(host: Host) -> Iterator[Finding]:
     yield _library(host, survey)
     for gpu in survey.gpus.values():
         yield _gpu(gpu)
+    for told in survey.refused:
+        yield Finding(
+            GPU, told.partition(":")[0], Status.WARN, f"NVML lists it and does not open it: {told}",
+            "see dmesg for its XIDs; reset it or reboot", features=DEVICE_VALUES,
+        )  # fmt: skip
 
 
 def _library(host: Host, survey: Survey) -> Finding:

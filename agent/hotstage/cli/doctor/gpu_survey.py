@@ -48,6 +48,8 @@ class Survey:
     driver: str | None = None
     init_seconds: float | None = None
     gpus: dict[int, Gpu] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    """GPUs that NVML lists and does not open, each with its reason."""
     has_library: bool = True
     reason: str | None = None
     hangs_in: str | None = None
@@ -96,6 +98,7 @@ def _take(survey: Survey, line: dict[str, Any]) -> None:
         case {"event": "library"}:
             survey.library, survey.version = line["path"], line["version"]
             survey.driver, survey.init_seconds = line["driver"], line["seconds"]
+            survey.refused = line["refused"]
         case {"event": "gpu", "index": int(index)}:
             survey.gpus[index] = Gpu(index, line["uuid"], line["name"], line["bus"])
         case {"event": "value", "gpu": int(index)}:

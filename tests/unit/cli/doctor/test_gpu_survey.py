@@ -14,7 +14,8 @@ import json, os, sys, time
 def tell(**line): os.write(1, json.dumps(line).encode() + b"\n")
 print(os.getpid(), file=open(sys.argv[1], "w"), flush=True)
 tell(event="calling", call="init", gpu=None)
-tell(event="library", path="/x/libnvidia-ml.so.1", version="570.1", driver="570.1", gpus=1, seconds=0.01)
+tell(event="library", path="/x/libnvidia-ml.so.1", version="570.1", driver="570.1", gpus=1,
+     refused=["GPU 1: GPU is lost"], seconds=0.01)
 tell(event="gpu", index=0, uuid="GPU-a", name="H100", bus="0000:01:00.0")
 tell(event="calling", call="memory", gpu=0)
 tell(event="value", gpu=0, name="memory", supported=True, lacking=[], seconds=0.002)
@@ -39,6 +40,7 @@ def test_a_survey_that_ends_is_whole(host, tmp_path):
     assert (survey.driver, survey.hangs_in, survey.reason, survey.has_library) == ("570.1", None, None, True)
     assert survey.gpus[0].readings["memory"]["seconds"] == 0.002
     assert survey.gpus[0].persistence is True
+    assert survey.refused == ["GPU 1: GPU is lost"]
     assert is_gone(pid)
 
 
