@@ -54,9 +54,9 @@ def test_what_one_gpu_cannot_tell_is_named_and_the_other_is_whole(stubs, page):
 
 def test_a_lost_gpu_makes_nvml_say_so(stubs, page):
     page.devices[0].lost = 1
-    found = look(stubs)["NVML"]
-    assert found.status is Status.WARN
-    assert found.data["reason"] is not None
+    found = look(stubs)
+    assert found["GPU 0"].status is Status.WARN and "does not open it" in found["GPU 0"].detail
+    assert found["GPU 1"].status is Status.OK
 
 
 def test_a_folder_without_the_library_is_told_with_its_key(tmp_path):

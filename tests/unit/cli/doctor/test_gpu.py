@@ -53,7 +53,7 @@ def test_a_card_without_its_driver_and_a_driver_without_its_files_are_lacks(host
     assert (finding.status, finding.detail) == (Status.OK, "NVIDIA 570.86.10, 2 device files in /dev")
 
 
-def test_a_gpu_that_is_not_opened_is_told_beside_those_that_are(host):
+def test_a_gpu_that_is_not_opened_is_told_beside_those_that_are(host, by_name):
     found = by_name(check_nvml(host.given(survey_gpus, survey(gpu(), refused=["GPU 1: GPU is lost"]))))
     assert found["GPU 1"].status is Status.WARN and "GPU is lost" in found["GPU 1"].detail
 
