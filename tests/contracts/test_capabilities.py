@@ -16,7 +16,7 @@ from hotstage.host.capabilities import CAPABILITIES, LEAST, OLD_KERNELS, USUAL
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 AGENT_UNIT = DEPLOY / "systemd/hotstage-agent.service"
 PLAIN_UNITS = ("hotstage-notify.service", "hotstage-explorer.service")
-DROP_INS = sorted((DEPLOY / "systemd").glob("*.conf*"))
+DROP_INS = sorted((DEPLOY / "systemd").rglob("*.conf"))
 MANIFESTS = sorted((DEPLOY / "kubernetes").rglob("*.y*ml"))
 SETS = ("CapabilityBoundingSet", "AmbientCapabilities")
 TIERS = {frozenset(tier) for tier in (LEAST, USUAL, OLD_KERNELS)}
