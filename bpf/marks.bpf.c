@@ -24,8 +24,8 @@
 #define SLOT_ONE_OPEN \
 	(1U << 24) /* in the last four bytes of stage_slot: count 16, modality 8, open 8 */
 #define SLOT_ONE_END 1U
-#define REQUEST_STRINGS                                                          \
-	240 /* id to traceparent, the same in hotstage_request and request_state \
+#define REQUEST_STRINGS                                                           \
+	240 /* id to input_digest, the same in hotstage_request and request_state \
 	     */
 #define FNV_OFFSET 0x811c9dc5U
 #define FNV_PRIME 0x01000193U

@@ -37,10 +37,11 @@ class Scope:
 class Request:
     """One request; knows its id and hash."""
 
-    __slots__ = ("_token", "id")
+    __slots__ = ("_token", "digest", "id")
 
     def __init__(self, rid: Any) -> None:
         self.id = rid
+        self.digest = ""
         self._token: Token[Request | None] | None = None
 
     @property
@@ -99,6 +100,10 @@ def request_end(rid: Any = None, *_: Any, **__: Any) -> None:
 
 def tokens(count: Any = None, *_: Any, **__: Any) -> None:
     return None
+
+
+def digest(*_: Any) -> str:
+    return ""
 
 
 def is_watched() -> bool:

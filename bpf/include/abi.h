@@ -170,7 +170,8 @@ struct hotstage_request {
 	char endpoint[48];
 	char instance[32];
 	char model[32];
-	char traceparent[64];
+	char traceparent[56];
+	__u64 input_digest; /* 64 bits of a digest of the input, 0 = none */
 };
 
 struct request_key {
@@ -214,7 +215,8 @@ struct request_state {
 	char endpoint[48];
 	char instance[32];
 	char model[32];
-	char traceparent[64];
+	char traceparent[56];
+	__u64 input_digest;
 };
 
 enum hotstage_event_kind {

@@ -26,7 +26,8 @@ def test_a_request_is_told_once_with_all_that_was_said_of_it(probes: Probes, wor
     (live,) = sample.requests[sample.requests["tgid"] == workload.pid]
     assert live["id"] == b"chat-17"
     assert (live["endpoint"], live["instance"], live["model"]) == (b"/v1/encode", b"i-0", b"vlm")
-    assert live["traceparent"].startswith(b"00-0af7651916cd43dd")
+    assert live["traceparent"] == b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    assert live["input_digest"] == ~7001 & 2**64 - 1
     assert (live["stage_mask"], live["open_mask"]) == (1 << 8, 1 << 13)
     assert live["output_tokens"] == 5
     vision, decode = live["stages"][8], live["stages"][13]
@@ -42,6 +43,7 @@ def test_a_request_is_told_once_with_all_that_was_said_of_it(probes: Probes, wor
     sample = probes.maps.read_fast(time.monotonic_ns())
     (done,) = sample.finished[sample.finished["tgid"] == workload.pid]
     assert (done["outcome"], done["output_tokens"], done["request_hash"]) == (1, 6, 7001)
+    assert done["input_digest"] == live["input_digest"]
     assert (done["stage_mask"], done["open_mask"]) == (1 << 8 | 1 << 13, 0)
     assert done["started_ns"] < done["ended_ns"] < time.monotonic_ns()
     assert not len(probes.requests(workload.pid))

@@ -65,7 +65,8 @@ struct hotstage_request {
 	char endpoint[48];
 	char instance[32];
 	char model[32];
-	char traceparent[64];
+	char traceparent[56];
+	uint64_t input_digest; /* 0: none */
 };
 
 /* One open stage or span; the caller keeps it (on its stack) from begin to end. `tokens` may change in between. */
@@ -91,7 +92,17 @@ uint64_t hotstage_request_hash(const char *id);
 /* A request begins; the other strings may be NULL. Returns its hash. */
 uint64_t hotstage_request_begin(const char *id, const char *endpoint, const char *instance, const char *model,
 				const char *traceparent);
+
+/* The same with the digest of its input, so that a retry can prove that the input is the same; 0: none. */
+uint64_t hotstage_request_begin_with_digest(const char *id, const char *endpoint, const char *instance,
+					    const char *model, const char *traceparent, uint64_t input_digest);
 void hotstage_request_end(uint64_t request_hash, uint64_t outcome, uint64_t output_tokens);
+
+/*
+ * 64 bits of a digest (XXH64, never 0): of one input with seed 0, of several with the digest so far as the seed. It
+ * tells inputs apart, not forgers. Some 10 GB/s.
+ */
+uint64_t hotstage_digest(const void *input, uint64_t bytes, uint64_t seed);
 
 /*
  * Synchronous work on this thread: calls to CUDA between begin and end count for the stage, and the request's stage

@@ -3,7 +3,7 @@
 
 static const char *const ARGUMENT_NAMES[ARGUMENT_COUNT] = {
 	"name",	    "modality", "tokens",      "request", "rid",	   "endpoint",
-	"instance", "model",	"traceparent", "outcome", "output_tokens",
+	"instance", "model",	"traceparent", "outcome", "output_tokens", "digest",
 };
 static const char *const STAGE_NAMES[] = {
 	"gateway",	 "media_fetch",	 "media_decode", "preprocess", "tokenize",    "queue",
@@ -119,6 +119,25 @@ uint64_t argument_count(PyObject *value)
 	if (PyErr_Occurred())
 		PyErr_Clear();
 	return count > 0 ? (uint64_t)count : 0;
+}
+
+uint64_t argument_digest(PyObject *value)
+{
+	PyObject *number = NULL;
+	uint64_t digest = 0;
+
+	if (value && PyUnicode_Check(value))
+		number = PyUnicode_GET_LENGTH(value) == 16 ? PyLong_FromUnicodeObject(value, 16) : NULL;
+	else if (value)
+		number = PyNumber_Index(value);
+	if (number)
+		digest = PyLong_AsUnsignedLongLong(number);
+	Py_XDECREF(number);
+	if (PyErr_Occurred()) {
+		PyErr_Clear();
+		digest = 0;
+	}
+	return digest;
 }
 
 const char *argument_text(PyObject *value, Py_ssize_t *length, PyObject **owner)

@@ -24,6 +24,7 @@ enum argument {
 	ARGUMENT_TRACEPARENT,
 	ARGUMENT_OUTCOME,
 	ARGUMENT_OUTPUT_TOKENS,
+	ARGUMENT_DIGEST,
 	ARGUMENT_COUNT,
 };
 
@@ -39,6 +40,7 @@ uint64_t argument_stage(PyObject *value);    /* name or id; unknown: other */
 uint64_t argument_modality(PyObject *value); /* name or id; unknown: unknown */
 uint64_t argument_outcome(PyObject *value);  /* name or id; unknown: error; not given: ok */
 uint64_t argument_count(PyObject *value);    /* a number >= 0; anything else: 0 */
+uint64_t argument_digest(PyObject *value);   /* 16 hex digits, or a number; anything else: 0 */
 
 /* The bytes of a string (or of str(value)); `*owner` is to be released. Nonsense gives "". */
 const char *argument_text(PyObject *value, Py_ssize_t *length, PyObject **owner);

@@ -161,10 +161,10 @@ static void copy_string(char *field, size_t size, const char *text)
 		hotstage_copy(field, size, text, strlen(text));
 }
 
-EXPORT uint64_t hotstage_request_begin(const char *id, const char *endpoint, const char *instance, const char *model,
-				       const char *traceparent)
+EXPORT uint64_t hotstage_request_begin_with_digest(const char *id, const char *endpoint, const char *instance,
+						   const char *model, const char *traceparent, uint64_t input_digest)
 {
-	struct hotstage_request request = {.version = 1, .size = sizeof(request)};
+	struct hotstage_request request = {.version = 1, .size = sizeof(request), .input_digest = input_digest};
 
 	request.request_hash = hotstage_request_hash(id);
 	if (!request.request_hash)
@@ -176,6 +176,12 @@ EXPORT uint64_t hotstage_request_begin(const char *id, const char *endpoint, con
 	copy_string(request.traceparent, sizeof(request.traceparent), traceparent);
 	hotstage_mark_request_begin(&request, request.request_hash);
 	return request.request_hash;
+}
+
+EXPORT uint64_t hotstage_request_begin(const char *id, const char *endpoint, const char *instance, const char *model,
+				       const char *traceparent)
+{
+	return hotstage_request_begin_with_digest(id, endpoint, instance, model, traceparent, 0);
 }
 
 EXPORT void hotstage_request_end(uint64_t request_hash, uint64_t outcome, uint64_t output_tokens)

@@ -205,6 +205,55 @@ static PyObject *marks_tokens(PyObject *Py_UNUSED(module), PyObject *const *args
 	Py_RETURN_NONE;
 }
 
+/* Of anything with bytes: an array's shape and type count as well, a string is its UTF-8; 0: it has none. */
+static uint64_t digest_of(PyObject *input, uint64_t seed)
+{
+	Py_buffer view;
+	uint64_t digest;
+	char *copy = NULL;
+
+	if (PyUnicode_Check(input)) {
+		Py_ssize_t length;
+		const char *text = PyUnicode_AsUTF8AndSize(input, &length);
+
+		return text ? hotstage_digest(text, (uint64_t)length, seed) : 0;
+	}
+	if (PyObject_GetBuffer(input, &view, PyBUF_FULL_RO) < 0)
+		return 0;
+	if (view.ndim > 1 || view.itemsize != 1) {
+		seed = view.ndim ? hotstage_digest(view.shape, (uint64_t)view.ndim * sizeof(*view.shape), seed) : seed;
+		seed = view.format ? hotstage_digest(view.format, strlen(view.format), seed) : seed;
+	}
+	if (!PyBuffer_IsContiguous(&view, 'C')) {
+		copy = malloc((size_t)view.len);
+		if (!copy || PyBuffer_ToContiguous(copy, &view, view.len, 'C') < 0) {
+			PyBuffer_Release(&view);
+			free(copy);
+			return 0;
+		}
+	}
+	Py_BEGIN_ALLOW_THREADS /* an image takes a millisecond */
+	digest = hotstage_digest(copy ? copy : view.buf, (uint64_t)view.len, seed);
+	Py_END_ALLOW_THREADS
+	free(copy);
+	PyBuffer_Release(&view);
+	return digest;
+}
+
+static PyObject *marks_digest(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+	uint64_t digest = 0;
+
+	for (Py_ssize_t i = 0; i < count; i++) {
+		digest = digest_of(args[i], digest);
+		if (!digest) {
+			PyErr_Clear();
+			break;
+		}
+	}
+	return digest_text(digest);
+}
+
 static PyObject *marks_is_watched(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
 	return PyBool_FromLong(hotstage_is_watched());
@@ -228,10 +277,12 @@ static PyMethodDef functions[] = {
 	{"span_begin", FAST(marks_span_begin), "span_begin(name, *, modality='unknown', tokens=0, request=None)"},
 	{"span_end", FAST(marks_span_end), "span_end(name, *, modality='unknown', tokens=0, request=None)"},
 	{"request", FAST(marks_request),
-	 "request(rid, *, endpoint='', instance='', model='', traceparent='') -> Request"},
+	 "request(rid, *, endpoint='', instance='', model='', traceparent='', digest='') -> Request"},
 	{"request_begin", FAST(marks_request_begin), "request_begin(rid, ...) -> Request, begun"},
 	{"request_end", FAST(marks_request_end), "request_end(rid, *, outcome='ok', output_tokens=0)"},
 	{"tokens", FAST(marks_tokens), "tokens(count, *, request=None): output tokens so far"},
+	{"digest", (PyCFunction)(void (*)(void))marks_digest, METH_FASTCALL,
+	 "digest(*inputs) -> 16 hex digits of the bytes, '' if there are none to be had."},
 	{"is_watched", marks_is_watched, METH_NOARGS, "Whether anybody listens at this moment."},
 	{"current_request", marks_current_request, METH_NOARGS, "The current context's Request, or None."},
 	{"request_hash", marks_request_hash, METH_O, "How marks name this request: FNV-1a 64 of its id."},

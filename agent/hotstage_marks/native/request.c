@@ -53,6 +53,7 @@ PyObject *request_new(const struct arguments *given)
 	copy_text(self->record.instance, sizeof(self->record.instance), given->values[ARGUMENT_INSTANCE]);
 	copy_text(self->record.model, sizeof(self->record.model), given->values[ARGUMENT_MODEL]);
 	copy_text(self->record.traceparent, sizeof(self->record.traceparent), given->values[ARGUMENT_TRACEPARENT]);
+	self->record.input_digest = argument_digest(given->values[ARGUMENT_DIGEST]);
 	return (PyObject *)self;
 }
 
@@ -108,6 +109,15 @@ void request_note_tokens(PyObject *request, uint64_t tokens)
 	if (Py_IS_TYPE(held, &RequestType))
 		((Request *)held)->output_tokens = tokens;
 	Py_DECREF(held);
+}
+
+PyObject *digest_text(uint64_t digest)
+{
+	char text[17] = "";
+
+	if (digest)
+		snprintf(text, sizeof(text), "%016llx", (unsigned long long)digest);
+	return PyUnicode_FromString(text);
 }
 
 static PyObject *request_begin(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -180,6 +190,11 @@ static PyObject *request_get_hash(PyObject *object, void *Py_UNUSED(closure))
 	return PyLong_FromUnsignedLongLong(((Request *)object)->record.request_hash);
 }
 
+static PyObject *request_get_digest(PyObject *object, void *Py_UNUSED(closure))
+{
+	return digest_text(((Request *)object)->record.input_digest);
+}
+
 static int request_traverse(PyObject *object, visitproc visit, void *arg)
 {
 	Py_VISIT(((Request *)object)->id);
@@ -217,6 +232,7 @@ static PyMemberDef request_members[] = {
 };
 
 static PyGetSetDef request_getters[] = {
+	{"digest", request_get_digest, NULL, "Digest of the input: 16 hex digits, '' for none.", NULL},
 	{"hash", request_get_hash, NULL, "FNV-1a 64 of the id: how every mark names the request; 0: none.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };

@@ -13,6 +13,7 @@ void request_note_tokens(PyObject *request, uint64_t tokens);
 
 PyObject *request_new(const struct arguments *given); /* NULL only without memory */
 void request_fire_begin(PyObject *request);
+PyObject *digest_text(uint64_t digest); /* 16 hex digits, "" for 0 */
 PyObject *request_current(void); /* new reference; None when there is none */
 
 int request_prepare(PyObject *module);

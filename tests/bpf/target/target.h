@@ -24,7 +24,8 @@ struct launch_config {
 struct hotstage_request {
 	uint32_t version, size;
 	uint64_t request_hash;
-	char id[64], endpoint[48], instance[32], model[32], traceparent[64];
+	char id[64], endpoint[48], instance[32], model[32], traceparent[56];
+	uint64_t input_digest;
 };
 
 extern jmp_buf *target_escape;

@@ -102,6 +102,7 @@ static void begin(const char *id, uint64_t hash)
 	strcpy(request.instance, "i-0");
 	strcpy(request.model, "vlm");
 	strcpy(request.traceparent, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+	request.input_digest = ~hash;
 	hotstage_mark_request_begin(&request, hash);
 }
 

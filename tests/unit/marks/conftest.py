@@ -41,7 +41,8 @@ class Request(ctypes.Structure):
         ("endpoint", ctypes.c_char * 48),
         ("instance", ctypes.c_char * 32),
         ("model", ctypes.c_char * 32),
-        ("traceparent", ctypes.c_char * 64),
+        ("traceparent", ctypes.c_char * 56),
+        ("input_digest", ctypes.c_uint64),
     )
 
 

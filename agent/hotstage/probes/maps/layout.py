@@ -159,7 +159,8 @@ _REQUEST_STATE_FIELDS = [
     ("endpoint", "S48"),
     ("instance", "S32"),
     ("model", "S32"),
-    ("traceparent", "S64"),
+    ("traceparent", "S56"),
+    ("input_digest", "<u8"),
 ]
 REQUEST_STATE_DTYPE = np.dtype(_REQUEST_STATE_FIELDS)
 REQUEST_DTYPE = np.dtype([("cgroup_id", "<u8"), ("request_hash", "<u8"), *_REQUEST_STATE_FIELDS])
