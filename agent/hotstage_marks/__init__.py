@@ -54,9 +54,14 @@ except ImportError:
 
     is_native = False
 
+from hotstage_marks._batch import Batch, batch
+from hotstage_marks._staged import staged
+
 __all__ = [
+    "Batch",
     "Request",
     "Scope",
+    "batch",
     "current_request",
     "digest",
     "is_native",
@@ -69,5 +74,6 @@ __all__ = [
     "span_begin",
     "span_end",
     "stage",
+    "staged",
     "tokens",
 ]
