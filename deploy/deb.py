@@ -184,9 +184,7 @@ def lay_out_shared(usr: Path) -> None:
     documents.mkdir(parents=True)
     licences = [ROOT / "NOTICE", ROOT / "LICENSE", *sorted((ROOT / "bpf").glob("LICENSE.*"))]
     (documents / "copyright").write_text("\n\n".join(path.read_text(encoding="utf-8") for path in licences))
-    for example in sorted((ROOT / "deploy/systemd").glob("*.example")):
-        (documents / "examples").mkdir(exist_ok=True)
-        shutil.copyfile(example, documents / "examples" / example.name)
+    shutil.copytree(ROOT / "deploy/systemd/drop-ins", documents / "examples")
     changes = (ROOT / "CHANGELOG.md").read_bytes()
     (documents / "changelog.gz").write_bytes(gzip.compress(changes, mtime=0))
 

@@ -33,6 +33,14 @@ def before(debian: CleanDebian) -> set[str]:
     return debian.files()
 
 
+def test_it_refuses_a_folder_that_was_installed_from_sources(debian: CleanDebian, before: set[str]):
+    debian.must("mkdir -p /opt/hotstage && touch /opt/hotstage/installed.json")
+    done = debian.run("dpkg --install /packages/hotstage_*.deb")
+    assert done.returncode != 0
+    assert "make uninstall" in done.stderr
+    debian.must("rm -r /opt/hotstage")
+
+
 @pytest.fixture(scope="module")
 def with_package(debian: CleanDebian, before: set[str]) -> CleanDebian:
     install = f"{INSTALL} /packages/hotstage_*.deb"

@@ -65,7 +65,9 @@ def test_all_belongs_to_root_and_nobody_else_may_write(listing: dict[str, tuple[
 def test_it_has_the_command_the_units_and_the_settings(deb: Path, listing: dict[str, tuple[str, str]]):
     units = {f"usr/lib/systemd/system/{path.name}" for path in (ROOT / "deploy/systemd").glob("*.service")}
     assert len(units) == 3
-    assert {*units, "usr/bin/hotstage", "usr/share/doc/hotstage/copyright"} <= set(listing)
+    documents = "usr/share/doc/hotstage"
+    drop_ins = {f"{documents}/examples/{path.name}" for path in (ROOT / "deploy/systemd/drop-ins").iterdir()}
+    assert {*units, *drop_ins, "usr/bin/hotstage", f"{documents}/copyright"} <= set(listing)
     assert listing["etc/hotstage/config.toml"][0] == "-rw-r-----"
     with tempfile.TemporaryDirectory() as folder:
         dpkg("--control", deb, folder)
@@ -103,6 +105,6 @@ def test_byte_code_is_brought_along_and_names_the_installed_place(unpacked: Path
     assert b"/opt/hotstage/lib/" in module.read_bytes()
 
 
-@pytest.mark.parametrize("script", ["postinst", "prerm", "postrm"])
+@pytest.mark.parametrize("script", ["preinst", "postinst", "prerm", "postrm"])
 def test_the_maintainer_scripts_are_sound_shell(script: str):
     subprocess.run(["sh", "-n", ROOT / "deploy/debian" / script], check=True)
