@@ -48,6 +48,7 @@ struct thread_ranges {
 	uint32_t open_count;
 	struct domain_ranges domains[MAX_DOMAINS];
 	struct open_range open[MAX_OPEN];
+	struct seen_names seen;
 };
 
 struct started_range {
@@ -131,9 +132,8 @@ static void close_range(struct thread_ranges *thread, uint32_t domain)
 	}
 }
 
-static int push(uint32_t domain, const struct named *named)
+static int push(struct thread_ranges *thread, uint32_t domain, const struct named *named)
 {
-	struct thread_ranges *thread = &thread_ranges;
 	struct domain_ranges *ranges = &thread->domains[domain];
 	int is_matched = DECISION_ACTION(named->result) != RULE_NOTHING;
 
@@ -180,7 +180,7 @@ static struct started_range *take_place(uint64_t number)
 }
 
 /* A start/end range belongs to no thread: it says something only of the request that its name or its thread names. */
-static uint64_t start(const struct named *named)
+static uint64_t start(const struct thread_ranges *thread, const struct named *named)
 {
 	uint64_t number = __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED), id;
 	struct started_range *range;
@@ -188,7 +188,7 @@ static uint64_t start(const struct named *named)
 
 	if (DECISION_ACTION(named->result) == RULE_NOTHING)
 		return number;
-	request_hash = request_of(named, &thread_ranges);
+	request_hash = request_of(named, thread);
 	range = request_hash ? take_place(number) : NULL;
 	if (!range) {
 		count(request_hash ? COUNT_TOO_MANY_STARTED : COUNT_NO_REQUEST);
@@ -225,7 +225,8 @@ static void finish(uint64_t id)
 
 /* What the program calls. A domain's handle is its index; -1, no room for it, is ignored as a library's is. */
 
-static void name_of_event(struct named *named, uint32_t domain, const struct abi_event *event)
+static void name_of_event(struct named *named, struct thread_ranges *thread, uint32_t domain,
+			  const struct abi_event *event)
 {
 	named->result = RULE_NOTHING;
 	named->id[0] = 0;
@@ -234,7 +235,7 @@ static void name_of_event(struct named *named, uint32_t domain, const struct abi
 	if (event->message_type == ABI_MESSAGE_REGISTERED)
 		name_of_handle(named, (uintptr_t)event->message);
 	else if (event->message_type == ABI_MESSAGE_ASCII)
-		name_of_text(named, domain, event->message);
+		name_of_text(named, &thread->seen, domain, event->message);
 	else if (event->message_type == ABI_MESSAGE_UNICODE)
 		name_of_wide(named, domain, event->message);
 }
@@ -246,10 +247,11 @@ static int is_ignored(uintptr_t domain)
 
 static int on_push_a(const char *text)
 {
+	struct thread_ranges *thread = &thread_ranges;
 	struct named named;
 
-	name_of_text(&named, 0, text);
-	return push(0, &named);
+	name_of_text(&named, &thread->seen, 0, text);
+	return push(thread, 0, &named);
 }
 
 static int on_push_w(const wchar_t *text)
@@ -257,17 +259,19 @@ static int on_push_w(const wchar_t *text)
 	struct named named;
 
 	name_of_wide(&named, 0, text);
-	return push(0, &named);
+	return push(&thread_ranges, 0, &named);
 }
 
 static int on_domain_push_ex(uintptr_t domain, const struct abi_event *event)
 {
+	struct thread_ranges *thread;
 	struct named named;
 
 	if (is_ignored(domain))
 		return ABI_NO_PUSH_POP_TRACKING;
-	name_of_event(&named, (uint32_t)domain, event);
-	return push((uint32_t)domain, &named);
+	thread = &thread_ranges;
+	name_of_event(&named, thread, (uint32_t)domain, event);
+	return push(thread, (uint32_t)domain, &named);
 }
 
 static int on_push_ex(const struct abi_event *event)
@@ -287,10 +291,11 @@ static int on_pop(void)
 
 static uint64_t on_start_a(const char *text)
 {
+	struct thread_ranges *thread = &thread_ranges;
 	struct named named;
 
-	name_of_text(&named, 0, text);
-	return start(&named);
+	name_of_text(&named, &thread->seen, 0, text);
+	return start(thread, &named);
 }
 
 static uint64_t on_start_w(const wchar_t *text)
@@ -298,16 +303,17 @@ static uint64_t on_start_w(const wchar_t *text)
 	struct named named;
 
 	name_of_wide(&named, 0, text);
-	return start(&named);
+	return start(&thread_ranges, &named);
 }
 
 static uint64_t on_domain_start_ex(uintptr_t domain, const struct abi_event *event)
 {
+	struct thread_ranges *thread = &thread_ranges;
 	struct named named = {.result = RULE_NOTHING};
 
 	if (!is_ignored(domain))
-		name_of_event(&named, (uint32_t)domain, event);
-	return start(&named);
+		name_of_event(&named, thread, (uint32_t)domain, event);
+	return start(thread, &named);
 }
 
 static uint64_t on_start_ex(const struct abi_event *event)
@@ -425,6 +431,6 @@ EXPORT uint32_t hotstage_nvtx_explain(const char *domain, const char *name)
 	pthread_once(&loaded, load);
 	index = domain_of_name(domain);
 	if (index >= 0 && !domain_is_ignored((uint32_t)index))
-		name_of_text(&named, (uint32_t)index, name);
+		name_of_text(&named, &thread_ranges.seen, (uint32_t)index, name);
 	return named.result;
 }

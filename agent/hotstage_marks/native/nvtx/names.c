@@ -10,8 +10,6 @@
 
 #include "names.h"
 
-#define SEEN 64
-#define SEEN_TEXT 50
 #define REMEMBERED 4096
 #define KEPT_IDS 4096
 
@@ -21,20 +19,12 @@ struct domain {
 	char name[MAX_TEXT];
 };
 
-struct seen {
-	const char *text;
-	decision result;
-	uint8_t domain;
-	char copy[SEEN_TEXT];
-};
-
 struct kept_id {
 	uint32_t generation; /* 0: being written */
 	char id[MAX_ID];
 };
 
 static struct domain domains[MAX_DOMAINS];
-static __thread struct seen seen[SEEN];
 static uint64_t remembered[REMEMBERED]; /* tag 32 | decision 32; 0: nothing */
 static struct kept_id kept_ids[KEPT_IDS];
 static uint32_t kept_count;
@@ -133,24 +123,22 @@ static void find_id(struct named *named, const char *text)
 	uint32_t at = DECISION_ID_OFFSET(named->result), length = 0;
 
 	named->id[0] = 0;
-	if (!at)
-		return;
 	/* The prefix was there when the rule was asked; a hash that only looks the same must not lead out of the text. */
-	if (strnlen(text, at) < at)
+	if (!at || strnlen(text, at) < at)
 		return;
 	for (text += at; length < MAX_ID - 1 && text[length] > ' '; length++)
 		named->id[length] = text[length];
 	named->id[length] = 0;
 }
 
-void name_of_text(struct named *named, uint32_t domain, const char *text)
+void name_of_text(struct named *named, struct seen_names *seen, uint32_t domain, const char *text)
 {
-	struct seen *entry = &seen[((uintptr_t)text ^ (uintptr_t)text >> 6) % SEEN];
+	struct seen_name *entry = &seen->names[((uintptr_t)text ^ (uintptr_t)text >> 6) % SEEN];
 
-	if (!text) {
-		named->result = RULE_NOTHING;
+	named->id[0] = 0;
+	named->result = RULE_NOTHING;
+	if (!text)
 		return;
-	}
 	if (entry->text == text && entry->domain == domain && !strcmp(entry->copy, text)) {
 		named->result = entry->result;
 	} else {
@@ -164,7 +152,8 @@ void name_of_text(struct named *named, uint32_t domain, const char *text)
 			entry->result = named->result;
 		}
 	}
-	find_id(named, text);
+	if (DECISION_ID_OFFSET(named->result))
+		find_id(named, text);
 }
 
 void text_of_wide(char *to, const wchar_t *text)
@@ -232,9 +221,9 @@ uintptr_t handle_of_nothing(void)
 
 uintptr_t handle_of_text(uint32_t domain, const char *text)
 {
-	struct named named;
+	struct named named = {.result = decide(domain, text ? text : "")};
 
-	name_of_text(&named, domain, text ? text : "");
+	find_id(&named, text ? text : "");
 	return handle_of(&named);
 }
 

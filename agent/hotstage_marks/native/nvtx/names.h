@@ -23,7 +23,24 @@ int domain_of_name(const char *name);
 int domain_is_ignored(uint32_t domain);
 void domains_load(void); /* after rules_load() */
 
-void name_of_text(struct named *named, uint32_t domain, const char *text);
+/* The names that a thread has used last, by their addresses: a copy of each, and what the rules say of it. */
+#define SEEN 64
+#define SEEN_TEXT 51
+
+struct seen_name {
+	const char *text;
+	decision result;
+	uint8_t domain;
+	char copy[SEEN_TEXT];
+};
+
+struct seen_names {
+	struct seen_name names[SEEN];
+};
+
+_Static_assert(sizeof(struct seen_name) == 64, "a line of the cache each");
+
+void name_of_text(struct named *named, struct seen_names *seen, uint32_t domain, const char *text);
 void name_of_wide(struct named *named, uint32_t domain, const wchar_t *text);
 
 /* To UTF-8, cut where the rules stop to look; NULL is empty. `to` holds MAX_TEXT bytes. */
