@@ -16,7 +16,8 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from hotstage.config.settings import Config, Section
+from hotstage.config.section import Section
+from hotstage.config.settings import Config
 from hotstage.errors import ConfigError
 
 DEFAULT_FILE = Path("/etc/hotstage/config.toml")

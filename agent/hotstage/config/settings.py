@@ -9,15 +9,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
-PositiveFloat = Annotated[float, Meta(gt=0)]
-PositiveInt = Annotated[int, Meta(gt=0)]
-Ratio = Annotated[float, Meta(ge=0, le=1)]
-
-
-class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What all sections share: immutable, and an unknown key is an error."""
+from hotstage.config.engines import EnginesConfig
+from hotstage.config.section import PositiveFloat, PositiveInt, Ratio, Section
 
 
 class ProbesConfig(Section, frozen=True, kw_only=True):
@@ -376,6 +371,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     devices: DevicesConfig = field(default_factory=DevicesConfig)
+    engines: EnginesConfig = field(default_factory=EnginesConfig)
     frame: FrameConfig = field(default_factory=FrameConfig)
     detect: DetectConfig = field(default_factory=DetectConfig)
     windows: WindowsConfig = field(default_factory=WindowsConfig)

@@ -17,6 +17,7 @@ from hotstage.config.settings import Config
 from hotstage.detect.base import Detectors
 from hotstage.detect.rules.rule_file import Rule
 from hotstage.devices.samples import DeviceSample
+from hotstage.engines.samples import EngineSample
 from hotstage.frame.frame import Frame
 from hotstage.frame.fuse import Fuser
 from hotstage.frame.history import History
@@ -62,11 +63,16 @@ class Line:
         return Step(pulse, windows, tuple(transitions))
 
     def slow(
-        self, at_ns: int, calls: CallSample | None, devices: DeviceSample | None, host: HostSample | None
+        self,
+        at_ns: int,
+        calls: CallSample | None,
+        devices: DeviceSample | None,
+        host: HostSample | None,
+        engines: Sequence[EngineSample] = (),
     ) -> Frame:
         """The second that ends now, fused from its pulses and the slow sources; rules judge it."""
         pulses, self._pulses = self._pulses, []
-        frame = self.fuser.fuse(at_ns, pulses, calls, devices, host)
+        frame = self.fuser.fuse(at_ns, pulses, calls, devices, host, engines)
         self.history.append(frame)
         if devices is not None:
             self.detectors.know_gpus(devices.uuid_by_bus)

@@ -36,6 +36,7 @@ from hotstage.daemon.sources import LiveSources
 from hotstage.detect.rules.rule_file import load_rules
 from hotstage.devices.parent import Devices
 from hotstage.devices.samples import DevicesState, no_devices
+from hotstage.engines.scraper import Engines
 from hotstage.errors import HotstageError, StoreError
 from hotstage.frame.frame import Frame
 from hotstage.host.identity import host_id
@@ -127,12 +128,14 @@ class Daemon:
         self.publisher.know(restored)
         self.devices = Devices(config.devices, clock)
         self.engine = ProbeEngine(config.probes, clock, is_own=self.devices.owns)
+        self.engines = Engines(config.engines, clock)
         self.host = HostSampler(clock, Path(config.probes.proc_root))
         self.overrides = OverrideDesk()
         self.deliveries = Deliveries()
         self.sources = LiveSources(
             clock,
             self.engine,
+            self.engines,
             self.publisher,
             self.store,
             self.deliveries,
@@ -167,6 +170,8 @@ class Daemon:
         self.meter.map_bytes = self.engine.map_bytes()
         self.gpu_of_pid = _only_gpus(self.engine.device_uuids())
         stack.callback(self.devices.close)
+        self.engines.start()
+        stack.callback(self.engines.close)
         self.publisher.start()
         server.start()
         threading.Thread(target=self._prune_now_and_then, name="hotstage-retention", daemon=True).start()
@@ -204,7 +209,7 @@ class Daemon:
         began_ns = self._clock.monotonic_ns()
         calls = self.engine.read_slow()
         host = self.host.sample(self.engine.pids())
-        frame = self.line.slow(calls.at_ns, calls, self.gpus, host)
+        frame = self.line.slow(calls.at_ns, calls, self.gpus, host, self.engines.latest())
         self.sources.remember_frames(self.line.history.frames())
         self.gpu_of_pid = _only_gpus(self.engine.device_uuids())
         self.endpoint_modality = dict(self.line.fuser.endpoint_modality)
@@ -231,6 +236,7 @@ class Daemon:
                 frame=frame,
                 calls=calls,
                 devices=self.gpus,
+                engines=self.engines.latest(),
                 endpoint_modality=self.endpoint_modality,
                 gpu_of_pid=self.gpu_of_pid,
                 finished=sample.finished,

@@ -19,6 +19,8 @@ from hotstage.daemon.publisher import Publisher
 from hotstage.daemon.selfcheck import SelfMeter
 from hotstage.detect.rules.rule_file import RuleProblem
 from hotstage.devices.samples import DeviceSample
+from hotstage.engines.samples import EngineSample
+from hotstage.engines.scraper import Engines
 from hotstage.errors import StoreError
 from hotstage.frame.frame import Frame
 from hotstage.probes.catalogue import calls_by_id
@@ -45,6 +47,7 @@ class LiveSources:
         self,
         clock: Clock,
         engine: ProbeEngine,
+        engines: Engines,
         publisher: Publisher,
         store: Store,
         deliveries: Deliveries,
@@ -53,6 +56,7 @@ class LiveSources:
     ) -> None:
         self._clock = clock
         self._engine = engine
+        self._engines = engines
         self._publisher = publisher
         self._store = store
         self._deliveries = deliveries
@@ -154,6 +158,7 @@ class LiveSources:
             },
             "outbox": self._outbox(),
             "devices": _devices(devices),
+            "engines": [_engine(each, self._clock.monotonic_ns()) for each in self._engines.latest()],
             "rules_left_out": [str(problem) for problem in self.rules_left_out],
         }
         return Health(self._status(checks, late_seconds), checks)
@@ -189,6 +194,21 @@ class LiveSources:
         except StoreError as error:
             return {"pending": None, "enqueued": None, **known, "error": error.message}
         return {"pending": state.pending, "enqueued": state.enqueued_total, **known, "error": None}
+
+
+def _engine(sample: EngineSample, now_ns: int) -> Document:
+    """A silent engine is told; it degrades nothing, the agent is well."""
+    return {
+        "name": sample.name,
+        "instance": sample.instance,
+        "runtime": None if sample.runtime is None else sample.runtime.value,
+        "models": [each.model for each in sample.models],
+        "fresh": sample.is_fresh(now_ns),
+        "age_seconds": None if sample.at_ns is None else sample.age_seconds(now_ns),
+        "reason": sample.reason or None,
+        "problems": list(sample.problems),
+        "epoch": sample.epoch,
+    }
 
 
 def _devices(sample: DeviceSample | None) -> Document:

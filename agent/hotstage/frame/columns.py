@@ -16,7 +16,7 @@ STAGE, ENDPOINT, INSTANCE, ROUTE = (
     EntityKind.route,
 )
 
-Source = Literal["requests", "calls", "devices", "host"]
+Source = Literal["requests", "calls", "devices", "host", "engines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,28 @@ class Column:
 
 _SERVED = (HOST, ENDPOINT, INSTANCE, ROUTE)
 _RUNNING = (HOST, INSTANCE, PROCESS)
+
+_OF_ENGINE = (
+    ("engine_queue", "", "requests that wait in the engine's scheduler, by its own account"),
+    ("engine_running", "", "requests in the engine's running batches"),
+    ("engine_kv_use_ratio", "ratio", "KV cache in use ÷ KV cache, of the fullest pool"),
+    ("engine_request_rate", "1/s", "requests that the engine ended, over the last 10 s"),
+    ("engine_prompt_token_rate", "1/s", "prompt tokens, over the last 10 s"),
+    ("engine_output_token_rate", "1/s", "output tokens, over the last 10 s"),
+    ("engine_preemption_rate", "1/s", "requests put back for want of KV cache, over the last 10 s"),
+    ("engine_ttft_p50_seconds", "s", "time to first token, median of the engine's last 60 s"),
+    ("engine_ttft_p95_seconds", "s", "time to first token, p95 from the engine's histogram"),
+    ("engine_itl_p50_seconds", "s", "time between tokens, median of the engine's last 60 s"),
+    ("engine_itl_p95_seconds", "s", "time between tokens, p95 from the engine's histogram"),
+    ("engine_e2e_p50_seconds", "s", "whole request, median of the engine's last 60 s"),
+    ("engine_e2e_p95_seconds", "s", "whole request, p95 from the engine's histogram"),
+    ("engine_queue_p95_seconds", "s", "wait in the engine's queue, p95 from its histogram"),
+    ("engine_prefill_p95_seconds", "s", "prefill of a request, p95 from the engine's histogram"),
+    ("engine_decode_p95_seconds", "s", "decode of a request, p95 from the engine's histogram"),
+    ("engine_sample_age_seconds", "s", "age of the engine's last page"),
+)
+ENGINE_COLUMNS = tuple(Column(name, (INSTANCE,), unit, "engines", help) for name, unit, help in _OF_ENGINE)
+"""What the engine of an instance says of itself."""
 
 COLUMNS: tuple[Column, ...] = (
     Column("request_rate", _SERVED, "1/s", "requests", "requests that began, over the last 10 s"),
@@ -126,6 +148,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("gpu_lost", (GPU,), "", "devices", "1 when the driver says that the GPU is lost"),
     Column("gpu_sample_age_seconds", (GPU,), "s", "devices", "age of the last NVML sample"),
     Column("nvml_call_seconds", (GPU,), "s", "devices", "slowest NVML call of the last second"),
+    *ENGINE_COLUMNS,
 )
 
 COLUMN_INDEX: dict[str, int] = {column.name: index for index, column in enumerate(COLUMNS)}

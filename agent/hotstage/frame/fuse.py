@@ -11,9 +11,11 @@ import numpy as np
 
 from hotstage.config.settings import FrameConfig
 from hotstage.devices.samples import HARDWARE_SLOWDOWN, DeviceSample, DevicesState
+from hotstage.engines.samples import EngineSample
 from hotstage.frame.align import age_seconds, is_fresh
 from hotstage.frame.call_rates import CallRates, Counts
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS, columns_of
+from hotstage.frame.engines import fill_engines
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.frame.served import Cells, Served
@@ -54,6 +56,7 @@ class Fuser:
         calls: CallSample | None = None,
         devices: DeviceSample | None = None,
         host: HostSample | None = None,
+        engines: Sequence[EngineSample] = (),
     ) -> Frame:
         """The frame of the second that ends at `at_ns` (CLOCK_MONOTONIC). None = that source is unknown."""
         for pulse in pulses:
@@ -75,6 +78,7 @@ class Fuser:
         if devices is not None:
             _fill_devices(devices, at_ns, cells)
         _fill_deviation(cells)
+        fill_engines(engines, at_ns, cells)
         stale = {
             "requests": not pulses or any(pulse.stale for pulse in pulses),
             "calls": not calls_are_fresh,

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from hotstage.breaker.record import BreakerRecord, Transition
 from hotstage.devices.samples import DeviceSample
+from hotstage.engines.samples import EngineSample
 from hotstage.frame.frame import Frame
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.probes.samples import CallSample
@@ -34,6 +35,7 @@ class Tick:
     frame: Frame | None = None
     calls: CallSample | None = None
     devices: DeviceSample | None = None
+    engines: tuple[EngineSample, ...] = ()
     endpoint_modality: Mapping[str, str] = field(default_factory=dict)
     gpu_of_pid: Mapping[int, str] = field(default_factory=dict)
     """GPU UUID of the processes that use exactly one."""

@@ -6,6 +6,7 @@ Prometheus base units; a name, once released, never changes. Never a client libr
 
 from __future__ import annotations
 
+from hotstage.sinks.engine_metrics import ENGINE_METRICS
 from hotstage.sinks.metric import Metric
 from hotstage.store.deliveries import DURATION_EDGES
 
@@ -24,11 +25,11 @@ STAGE_DURATION = Metric(
     "histogram",
     _STAGE,
     "Duration of ended stages, host begin to end.",
-    cap=90,
+    cap=86,
     edges=STAGE_EDGES,
 )
 STAGE_INFLIGHT = Metric(
-    "hotstage_stage_inflight", "gauge", _STAGE, "Stages open now.", cap=110, counts="stage"
+    "hotstage_stage_inflight", "gauge", _STAGE, "Stages open now.", cap=100, counts="stage"
 )
 STAGE_STATE = Metric(
     "hotstage_stage_state",
@@ -42,7 +43,7 @@ ENDPOINT_REQUESTS = Metric(
     "counter",
     ("endpoint", "modality", "model_name", "outcome"),
     "Requests that ended, by outcome.",
-    cap=150,
+    cap=130,
     counts="request",
 )
 ENDPOINT_DURATION = Metric(
@@ -140,7 +141,7 @@ CALLS = Metric(
     "counter",
     ("call", "stage", "modality"),
     "CUDA, NCCL and cuDNN calls that returned or were entered, counted in the kernel.",
-    cap=275,
+    cap=245,
     counts="call",
 )
 CALL_ERRORS = Metric(
@@ -176,7 +177,7 @@ BREAKER_TRANSITIONS = Metric(
     "counter",
     ("breaker", "from", "to", "reason"),
     "Changes of state; reason is window, cool_down, recovered, relapse or override.",
-    cap=120,
+    cap=100,
     counts="transition",
 )
 BREAKER_LAST = Metric(
@@ -194,21 +195,21 @@ GPU_INFO = Metric(
     cap=64,
 )
 GPU_XID = Metric(
-    "hotstage_gpu_xid_errors_total", "counter", ("gpu_uuid", "xid"), "XIDs seen.", cap=64, counts="error"
+    "hotstage_gpu_xid_errors_total", "counter", ("gpu_uuid", "xid"), "XIDs seen.", cap=32, counts="error"
 )
 GPU_XID_LAST = Metric(
     "hotstage_gpu_xid_last_timestamp_seconds",
     "gauge",
     ("gpu_uuid", "xid"),
     "Unix time of the last one.",
-    cap=64,
+    cap=32,
 )
 GPU_THROTTLE = Metric(
     "hotstage_gpu_throttle_active",
     "gauge",
     ("gpu_uuid", "reason"),
     "1 while the driver names this slowdown reason.",
-    cap=64,
+    cap=48,
 )
 OUTBOX_PENDING = Metric(
     "hotstage_webhook_outbox_pending",
@@ -268,15 +269,15 @@ COLLECTOR_UP = Metric(
     "hotstage_collector_up",
     "gauge",
     ("collector",),
-    "1 while this source is fresh: requests, calls, …",
-    cap=8,
+    "1 while this source is fresh: requests, calls, engine:NAME, …",
+    cap=24,
 )
 COLLECTOR_LAST = Metric(
     "hotstage_collector_last_success_timestamp_seconds",
     "gauge",
     ("collector",),
     "Unix time when this source was last fresh.",
-    cap=8,
+    cap=24,
 )
 RELOAD_OK = Metric(
     "hotstage_config_last_reload_successful",
@@ -359,9 +360,12 @@ SERIES_DROPPED = Metric(
     "counter",
     ("metric",),
     "Observations counted under `other`, and gauges left out of a scrape: the metric is at its cap.",
-    cap=48,
+    cap=40,
     counts="observation",
 )
 SCRAPE_SECONDS = Metric("hotstage_scrape_duration_seconds", "gauge", (), "Time the last scrape's body took.")
 
-METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+METRICS: tuple[Metric, ...] = (
+    *(value for value in list(globals().values()) if isinstance(value, Metric)),
+    *ENGINE_METRICS,
+)

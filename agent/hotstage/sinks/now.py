@@ -15,6 +15,7 @@ from hotstage.frame.frame import Frame
 from hotstage.sinks import metrics
 from hotstage.sinks.base import Tick
 from hotstage.sinks.counts import COLLECTORS, window_labels
+from hotstage.sinks.engines import collectors_up, engine_children
 from hotstage.sinks.metric import Metric
 from hotstage.stages.stage import modality_name, stage_name
 from hotstage.windows.window import AnomalyWindow
@@ -56,6 +57,9 @@ def gauges(tick: Tick) -> dict[Metric, Children]:
         children |= _frame(tick.frame, tick)
     if tick.devices is not None and tick.devices.is_fresh:
         children |= _devices(tick.devices)
+    if tick.engines:
+        children |= engine_children(tick.engines, tick.pulse.at_ns)
+        children.setdefault(metrics.COLLECTOR_UP, []).extend(collectors_up(tick.engines, tick.pulse.at_ns))
     return children
 
 

@@ -16,6 +16,7 @@ from itertools import accumulate
 from hotstage.sinks import metrics
 from hotstage.sinks.base import Tick
 from hotstage.sinks.counts import Counts
+from hotstage.sinks.engines import collectors_last
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.now import Children, gauges
 from hotstage.sinks.self_facts import SelfFacts, self_children
@@ -75,6 +76,8 @@ class Readings:
             children[metrics.COLLECTOR_LAST] = [
                 ((name,), seconds) for name, seconds in self._counts.fresh_seconds.items()
             ]
+            if tick is not None:
+                children[metrics.COLLECTOR_LAST] += collectors_last(tick.engines, tick.wall_offset_ns)
             dropped = Counter(self._left_out)
             dropped.update({each.metric: each.dropped for each in self._counts.tallies})
             dropped.update({each.metric: each.dropped for each in self._counts.histograms})
@@ -131,6 +134,7 @@ def _with_last_frame(tick: Tick, before: Tick | None) -> Tick:
         frame=before.frame,
         calls=None,
         devices=tick.devices,
+        engines=tick.engines,
         endpoint_modality=tick.endpoint_modality or before.endpoint_modality,
         gpu_of_pid=tick.gpu_of_pid,
     )
