@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -38,7 +38,8 @@ class BuildExtension(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         if ext.name.endswith(INJECTION_NAME):  # built after the marks, and linked with them
-            ext.library_dirs.append(os.path.dirname(self.get_ext_fullpath(f"hotstage_marks.{LIBRARY_NAME}")))
+            marks = Path(self.get_ext_fullpath(f"hotstage_marks.{LIBRARY_NAME}"))
+            ext.library_dirs.append(str(marks.parent))
         super().build_extension(ext)
 
     def get_ext_filename(self, fullname: str) -> str:
@@ -67,15 +68,20 @@ setup(
         ),
         Extension(
             f"hotstage_marks.{INJECTION_NAME}",
-            [f"{INJECTION}/{name}.c" for name in ("injection", "names", "rules")],
+            [f"{INJECTION}/{name}.c" for name in ("injection", "names", "ranges", "rules")],
             depends=[
                 HEADERS[0],
                 "hotstage_marks/nvtx_rules.txt",
-                *(f"{INJECTION}/{name}.h" for name in ("abi", "names", "rules")),
+                *(f"{INJECTION}/{name}.h" for name in ("abi", "names", "ranges", "rules")),
             ],
             # The assembler takes the table of rules in as it is.
             extra_compile_args=[*COMPILE, "-Wa,-Ihotstage_marks"],
-            extra_link_args=[*LINK, "-Wl,-soname,libhotstage_nvtx.so", "-l:libhotstage_marks.so", "-Wl,-rpath,$ORIGIN"],
+            extra_link_args=[
+                *LINK,
+                "-Wl,-soname,libhotstage_nvtx.so",
+                "-l:libhotstage_marks.so",
+                "-Wl,-rpath,$ORIGIN",
+            ],
             optional=True,
         ),
     ],

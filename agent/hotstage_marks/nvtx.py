@@ -2,11 +2,11 @@
 """Run an untouched program so that its NVTX ranges become stages. Standard library only.
 
     python -m hotstage_marks.nvtx python server.py
-    python -m hotstage_marks.nvtx --print                      # NVTX_INJECTION64_PATH=… for a unit or a container
-    python -m hotstage_marks.nvtx --explain vllm "my range"    # what the rules say of a name
+    python -m hotstage_marks.nvtx --print                    # the variable, for a unit or container
+    python -m hotstage_marks.nvtx --explain vllm "my range"  # what the rules say of a name
 
-NVTX loads one injection library. Where another is wanted already (Nsight Systems, CUPTI, a driver-wide one), it
-stays, and standard error says so; the command runs in any case. No other library is ever chained.
+NVTX loads one injection library. Where another is wanted already (Nsight Systems, CUPTI, a driver-wide one),
+it stays, and standard error says so; the command runs in any case. No other library is ever chained.
 """
 
 from __future__ import annotations
@@ -25,11 +25,6 @@ SHIPPED_RULES = Path(__file__).with_name("nvtx_rules.txt")
 NOTHING_INJECTED = "./."
 """NVTX's own word for: no injection, whatever else is there."""
 
-_STAGES = (
-    "gateway media_fetch media_decode preprocess tokenize queue model_load lora_apply vision_encode audio_encode "
-    "video_encode cross_modal_align llm_prefill llm_decode kv_transfer sample detokenize other"
-).split()
-_MODALITIES = "text image audio video mixed unknown".split()
 _ACTIONS = {1: "stage", 2: "request"}
 
 
@@ -67,16 +62,16 @@ def explain(domain: str, name: str) -> Answer:
 
     Raises OSError where the library was not built.
     """
-    decide = ctypes.CDLL(str(LIBRARY)).hotstage_nvtx_explain
-    decide.restype = ctypes.c_uint32
-    decide.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
-    word = decide(domain.encode(), name.encode())
+    library = ctypes.CDLL(str(LIBRARY))
+    library.hotstage_nvtx_explain.restype = ctypes.c_uint32
+    library.hotstage_nvtx_stage.restype = library.hotstage_nvtx_modality.restype = ctypes.c_char_p
+    word = library.hotstage_nvtx_explain(domain.encode(), name.encode())
     action = _ACTIONS.get(word & 0xFF)
     is_stage = action == "stage"
     return Answer(
         action,
-        _STAGES[word >> 8 & 0xFF] if is_stage else None,
-        _MODALITIES[word >> 16 & 0xFF] if is_stage else None,
+        library.hotstage_nvtx_stage(word).decode() if is_stage else None,
+        library.hotstage_nvtx_modality(word).decode() if is_stage else None,
         bool(word >> 24),
     )
 
@@ -104,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _explain(names: Sequence[str]) -> int:
-    if len(names) != 2:  # noqa: PLR2004 - a domain and a name
+    if len(names) != 2:
         print('usage: python -m hotstage_marks.nvtx --explain DOMAIN NAME ("" is no domain)', file=sys.stderr)
         return 2
     answer = explain(*names)

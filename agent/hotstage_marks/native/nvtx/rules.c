@@ -120,7 +120,7 @@ static const char *copy_lower(char *to, const char *text)
 	return NULL;
 }
 
-static const char *parse_what(struct rule *rule, char **words, int count)
+static const char *parse_what(struct rule *rule, char **words)
 {
 	int match = index_of(words[2], MATCHES, COUNT_OF(MATCHES));
 	const char *problem = copy_lower(rule->pattern, words[3]);
@@ -131,7 +131,6 @@ static const char *parse_what(struct rule *rule, char **words, int count)
 		return problem;
 	rule->match = (uint8_t)match;
 	rule->length = (uint8_t)strlen(rule->pattern);
-	(void)count;
 	return NULL;
 }
 
@@ -159,7 +158,7 @@ static const char *parse(struct rule *rule, char **words, int count)
 		return "a line is: stage|request|ignore DOMAIN MATCH TEXT …";
 	problem = copy_lower(rule->domain, words[1]);
 	if (!problem && count > 2)
-		problem = count == 3 ? "a text is missing" : parse_what(rule, words, count);
+		problem = count == 3 ? "a text is missing" : parse_what(rule, words);
 	if (problem)
 		return problem;
 	if (!strcmp(words[0], "ignore"))
@@ -338,6 +337,20 @@ decision rules_decide(const struct rule_set *set, const char *text, uint32_t len
 		}
 	}
 	return DECISION(RULE_NOTHING, 0, 0, 0);
+}
+
+const char *rules_stage_name(decision result)
+{
+	uint32_t stage = DECISION_STAGE(result);
+
+	return STAGES[stage < COUNT_OF(STAGES) ? stage : HOTSTAGE_STAGE_OTHER];
+}
+
+const char *rules_modality_name(decision result)
+{
+	uint32_t modality = DECISION_MODALITY(result);
+
+	return MODALITIES[modality < COUNT_OF(MODALITIES) ? modality : HOTSTAGE_MODALITY_UNKNOWN];
 }
 
 int rules_fold_numbers(void)

@@ -42,6 +42,9 @@ void rules_of_domain(struct rule_set *set, const char *domain);
  */
 decision rules_decide(const struct rule_set *set, const char *text, uint32_t length, int is_cut);
 
+const char *rules_stage_name(decision result);
+const char *rules_modality_name(decision result);
+
 /* Whether no rule tells numbers other than 0 apart, so that "step 17" and "step 18" may share an answer. */
 int rules_fold_numbers(void);
 
