@@ -21,12 +21,13 @@ def config() -> None:
 
 @config.command()
 def check() -> None:
-    """Read files, environment, rules, destinations and exports; exit 2 on the first wrong key, 3 when a rule
-    would be left out or a webhook destination refused.
+    """Read files, environment, rules, destinations, engines and exports; exit 2 on the first wrong key, 3 when
+    a rule would be left out or a webhook destination refused.
 
     The message names the key, the place and the remedy.
     """
     from hotstage.detect.rules.rule_file import load_rules
+    from hotstage.engines.target import read_targets
     from hotstage.notify.destinations import unsafe
     from hotstage.sinks.otlp.collector import Collector
     from hotstage.sinks.slo import Slos
@@ -34,6 +35,7 @@ def check() -> None:
     checked = configuration()
     Collector.of(checked.otlp, os.environ)
     Slos(checked.slo.objectives)
+    read_targets(checked.engines.endpoints)
     rules, problems = load_rules(checked.detect.rules_files, builtin=checked.detect.builtin_rules)
     for problem in problems:
         click.echo(f"a rule is left out: {problem}", err=True)

@@ -57,6 +57,9 @@ def secret_files(config: Config) -> Iterator[tuple[str, str]]:
         single[f"{where}.url_file"] = destination.url_file
         single[f"{where}.secret_file"] = destination.secret_file
         single[f"{where}.authorization_file"] = destination.authorization_file
+    single |= {
+        f"engines.endpoints {each.name}.token_file": each.token_file for each in config.engines.endpoints
+    }
     yield from ((key, file) for key, file in single.items() if file is not None)
 
 

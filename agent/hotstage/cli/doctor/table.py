@@ -10,6 +10,7 @@ from hotstage.cli.doctor.configuration import (
     check_destinations,
     check_permissions,
 )
+from hotstage.cli.doctor.engines import check_engines
 from hotstage.cli.doctor.finding import Area
 from hotstage.cli.doctor.gpu import check_binding, check_driver, check_nvml
 from hotstage.cli.doctor.kernel import (
@@ -64,6 +65,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         Area.CONFIGURATION, "collectors", "OTLP and Prometheus addresses, by a connection", check_collectors
     ),
+    Check(Area.CONFIGURATION, "engines", "each engine's /metrics, once", check_engines),
     Check(Area.PLACES, "ports", "bind(2), /proc/net/tcp", check_ports),
     Check(Area.PLACES, "directories", "a file made and removed, /proc/self/mountinfo", check_directories),
     Check(Area.SERVICE, "agent", "its socket or address", check_agent),
