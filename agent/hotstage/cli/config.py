@@ -21,8 +21,8 @@ def config() -> None:
 
 @config.command()
 def check() -> None:
-    """Read files, environment, rules, destinations, engines and exports; exit 2 on the first wrong key, 3 when
-    a rule would be left out or a webhook destination refused.
+    """Read files, environment, rules, destinations, engines and exports; exit 2 on the first wrong key, 3
+    when a rule would be left out or a webhook destination refused.
 
     The message names the key, the place and the remedy.
     """
