@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,16 @@ sys.exit(main())
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--into", type=Path, default=ROOT / "dist", help="folder of the result")
+    parser.add_argument("--wheels", type=Path, help="folder with our wheels (default: build them)")
     parser.add_argument("--find-links", type=Path, help="take Python packages from this folder alone")
     arguments = parser.parse_args()
     os.environ["SOURCE_DATE_EPOCH"] = str(wheels.source_epoch())
     check_interpreter()
     arguments.into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        built = build(Path(scratch), arguments.into, arguments.find_links)
+        made = arguments.wheels or build_wheels(Path(scratch) / "wheels")
+        packages = sorted(made.glob("*.whl"))
+        built = build(Path(scratch), arguments.into, packages, arguments.find_links)
     print(built)
     return 0
 
@@ -72,11 +75,16 @@ def python_version() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def build(scratch: Path, into: Path, find_links: Path | None) -> Path:
-    """The package, made by way of `scratch`."""
+def build_wheels(folder: Path) -> Path:
+    folder.mkdir()
+    for project in wheels.PROJECTS:
+        wheels.build(project, folder)
+    return folder
+
+
+def build(scratch: Path, into: Path, packages: Sequence[Path], find_links: Path | None) -> Path:
+    """The package of these wheels, made by way of `scratch`."""
     stage = scratch / "stage"
-    made = [path for project in wheels.PROJECTS for path in wheels.build(project, scratch)]
-    packages = [path for path in made if path.suffix == ".whl"]
     lay_out_environment(stage / PREFIX.relative_to("/"), packages, find_links)
     lay_out_shared(stage / "usr")
     for path in [stage, *stage.rglob("*")]:

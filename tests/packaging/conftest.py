@@ -21,9 +21,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def deb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def deb(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
     folder = tmp_path_factory.mktemp("deb")
-    make("deb.py", "--into", str(folder), "--find-links", str(wheelhouse()))
+    make("deb.py", "--into", str(folder), "--wheels", str(wheels), "--find-links", str(wheelhouse()))
     (package,) = folder.glob("*.deb")
     return package
 
