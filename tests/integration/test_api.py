@@ -31,6 +31,8 @@ BODIES = {
     "/v1/breakers": "Breakers",
     "/v1/coverage": "Coverage",
     "/v1/snapshot": "Snapshot",
+    "/v1/snapshot/plan": "RecoveryPlan",
+    "/v1/snapshots": "StoredSnapshots",
     "/v1/requests": "Requests",
     "/v1/frames?seconds=5": "Frames",
 }

@@ -14,7 +14,7 @@ from importlib.resources import files
 
 import msgspec
 
-from hotstage.api import documents, outbox
+from hotstage.api import documents, outbox, snapshots
 from hotstage.api.access import Access
 from hotstage.api.bell import Bell
 from hotstage.api.documents import Document
@@ -22,13 +22,15 @@ from hotstage.api.message import ApiError, Request, Response, Stream
 from hotstage.api.overrides import OverrideDesk, OverrideOrder
 from hotstage.api.stream import EventStream
 from hotstage.api.view import Sources, View, ViewCell
-from hotstage.clock import Clock, rfc3339
+from hotstage.clock import Clock
+from hotstage.config.snapshots import RecoveryConfig
 from hotstage.errors import StoreError
 from hotstage.store import breakers as breaker_rows
-from hotstage.store import snapshots, windows
+from hotstage.store import windows
 from hotstage.store.deliveries import Deliveries
 from hotstage.store.store import Store
 
+_RECOVERY = RecoveryConfig()
 _WINDOW_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
@@ -45,6 +47,8 @@ class Api:
     outbox_bell: Bell
     overrides: OverrideDesk
     deliveries: Deliveries
+    recovery: RecoveryConfig = _RECOVERY
+    """What survives, for recovery plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +132,6 @@ def window_one(api: Api, request: Request) -> Response:
     raise ApiError(404, "no_such_window", "no such window", "list them with /v1/windows")
 
 
-def window_snapshot(api: Api, request: Request) -> Response:
-    found = snapshots.load(api.store.database, request.segments[2])
-    if found is None:
-        raise ApiError(
-            404, "no_such_snapshot", "no snapshot of such a window", "list windows with /v1/windows"
-        )
-    body = {
-        "window_id": found.window_id,
-        "taken_at": rfc3339(found.wall_ns),
-        "taken_at_ns": found.wall_ns,
-        "snapshot": msgspec.Raw(found.body),
-    }
-    return _live(api, body)
-
-
 def transitions(api: Api, request: Request) -> Response:
     limit = request.integer("limit", 100, 1, 1000)
     found = breaker_rows.newest_transitions(api.store.database, limit, request.query.get("breaker"))
@@ -159,10 +148,6 @@ def transitions(api: Api, request: Request) -> Response:
 
 def coverage(api: Api, request: Request) -> Response:
     return _live(api, api.sources.coverage())
-
-
-def snapshot(api: Api, request: Request) -> Response:
-    return _live(api, api.sources.snapshot())
 
 
 def requests(api: Api, request: Request) -> Response:
@@ -203,12 +188,26 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/stages", stages, "Requests and latency per stage and modality"),
     Route("GET", "/v1/windows", window_list, "Anomaly windows, newest first"),
     Route("GET", "/v1/windows/{id}", window_one, "One anomaly window"),
-    Route("GET", "/v1/windows/{id}/snapshot", window_snapshot, "What was in flight when a window opened"),
+    Route(
+        "GET", "/v1/windows/{id}/snapshot", snapshots.stored_one, "What was in flight when a window opened"
+    ),
+    Route(
+        "GET",
+        "/v1/windows/{id}/snapshot/plan",
+        snapshots.stored_plan,
+        "From where each request of a window's opening can go on",
+    ),
     Route("GET", "/v1/transitions", transitions, "Breaker moves of all time, newest first"),
     Route("GET", "/v1/breakers", breakers, "Circuit breakers and their transitions"),
     Route("POST", "/v1/breakers/{name}/override", override, "Force, disable or reset a breaker"),
     Route("GET", "/v1/coverage", coverage, "What is attached, counted and lost"),
-    Route("GET", "/v1/snapshot", snapshot, "Requests in flight and where threads are"),
+    Route("GET", "/v1/snapshot", snapshots.now, "Requests in flight and where threads are"),
+    Route("GET", "/v1/snapshot/plan", snapshots.plan_now, "From where each request in flight can go on"),
+    Route("GET", "/v1/snapshots", snapshots.stored_list, "Snapshots of openings, newest first"),
+    Route("GET", "/v1/snapshots/{id}", snapshots.stored_one, "One stored snapshot, also by its window's id"),
+    Route(
+        "GET", "/v1/snapshots/{id}/plan", snapshots.stored_plan, "From where each of its requests can go on"
+    ),
     Route("GET", "/v1/requests", requests, "Finished requests with the time of each stage"),
     Route("GET", "/v1/frames", frames, "The last frames, by column"),
     Route("GET", "/v1/events", events, "Transitions and windows as server-sent events"),

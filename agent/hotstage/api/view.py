@@ -17,6 +17,7 @@ from hotstage.api.documents import Document
 from hotstage.breaker.record import BreakerRecord
 from hotstage.clock import Clock, rfc3339
 from hotstage.frame.frame import Frame
+from hotstage.stages.snapshot_types import Snapshot
 from hotstage.windows.window import AnomalyWindow
 
 
@@ -47,7 +48,7 @@ class Sources:
     """What is too dear or too live for a view. Called from the API's threads; each answers on its own."""
 
     coverage: Callable[[], Document]
-    snapshot: Callable[[], Document]
+    snapshot: Callable[[], Snapshot]
     requests: Callable[[int, int], Document]
     """(after, limit) → finished requests."""
     frames: Callable[[Sequence[str], float], Document]

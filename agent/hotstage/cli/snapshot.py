@@ -1,50 +1,207 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hotstage snapshot`: requests in flight, their finished and open stages, the call a thread sits in."""
+"""`hotstage snapshot`: requests in flight, their finished and open stages, the call that each sits in."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
+import msgspec
 
 from hotstage.cli.reading import agent_client, reading
+from hotstage.cli.snapshot_source import NOW, fetch, find, parse, save
 from hotstage.cli.terminal import print_json, print_table, seconds
+from hotstage.errors import HotstageError
+from hotstage.stages.snapshot_diff import Moved, Passing, SnapshotDiff, Still, diff, sits_in
+from hotstage.stages.snapshot_types import OpenStage, RequestState, Snapshot, ThreadState
+
+_window = click.option(
+    "--window", metavar="ID", help="As it was when this window opened; or a snapshot's id."
+)
 
 
-@click.command()
+@click.group(invoke_without_command=True)
+@_window
+@click.option("--save", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write it as JSON.")
 @reading
-def snapshot(as_json: bool, agent_url: str | None) -> None:
+@click.pass_context
+def snapshot(
+    ctx: click.Context, window: str | None, file: Path | None, as_json: bool, agent_url: str | None
+) -> None:
     """What every request in flight is doing right now."""
-    body = agent_client(agent_url).get("/v1/snapshot")
+    if ctx.invoked_subcommand is not None:
+        return
+    body = fetch(agent_client(agent_url), window or NOW)
+    if file is not None:
+        save(body, file)
+    if as_json:
+        print_json(body)
+    elif file is not None:
+        click.echo(f"{file}: {parse(body, str(file)).requests_total} requests")
+    else:
+        _show(parse(body, window or NOW))
+
+
+@snapshot.command("list")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@reading
+def list_(limit: int, as_json: bool, agent_url: str | None) -> None:
+    """Snapshots that were stored when windows and breakers opened, newest first."""
+    body = agent_client(agent_url).get(f"/v1/snapshots?limit={limit}")
     if as_json:
         print_json(body)
         return
     print_table(
-        ("request", "endpoint", "instance", "open stage", "since", "finished stages"),
-        [_request(row) for row in body["requests"]],
+        ("snapshot", "taken", "requests", "threads", "because of"),
+        [
+            (row["id"], row["taken_at"], row["requests"], row["threads"], _causes(row["causes"]))
+            for row in body["snapshots"]
+        ],
+        empty="no snapshot is stored: one is taken when a window or breaker opens",
+    )
+
+
+@snapshot.command("diff")
+@click.argument("before")
+@click.argument("after")
+@reading
+def diff_(before: str, after: str, as_json: bool, agent_url: str | None) -> None:
+    """Which requests came, went, moved on or stand still between two snapshots.
+
+    BEFORE and AFTER are `now`, files that --save wrote, or ids of stored snapshots or of windows.
+    """
+    client = agent_client(agent_url)
+    earlier, later = find(client, before), find(client, after)
+    if earlier.taken_at_ns > later.taken_at_ns:
+        raise HotstageError(
+            f"{before} was taken after {after}", remedy=f"`hotstage snapshot diff {after} {before}`"
+        )
+    found = diff(earlier, later, (before, after))
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        _show_diff(found)
+
+
+@snapshot.command()
+@_window
+@reading
+def plan(window: str | None, as_json: bool, agent_url: str | None) -> None:
+    """From where each request can go on, by the policy in [recovery]. Advice: nothing is done."""
+    path = f"/v1/snapshots/{quote(window, safe='')}/plan" if window else "/v1/snapshot/plan"
+    body = agent_client(agent_url).get(path)
+    if as_json:
+        print_json(body)
+        return
+    survives = [name for name, stays in body["policy"].items() if stays]
+    click.echo(f"results that survive, as declared: {' '.join(survives) or 'none'}")
+    print_table(
+        ("request", "instance", "last finished", "open", "decision", "from", "again"),
+        [
+            (
+                row["id"],
+                row["instance"],
+                row["last_finished_stage"],
+                " ".join(row["open_stages"]) or None,
+                row["decision"],
+                row["resume_at"],
+                " ".join(row["redo"]) or None,
+            )
+            for row in body["requests"]
+        ],
+        empty="no request was in flight",
+    )
+
+
+def _show(taken: Snapshot) -> None:
+    print_table(
+        ("request", "endpoint", "instance", "device", "open stage", "since", "sits in", "for", "finished"),
+        [_request(row) for row in taken.requests],
         empty="no request is in flight",
     )
-    calls = [row for row in body["threads"] if row["call"]]
     print_table(
         ("pid", "thread", "call", "since", "stage", "modality"),
         [
-            (t["pid"], t["tid"], t["call"], seconds(t["age_seconds"]), t["stage"], t["modality"])
-            for t in calls
+            (each.pid, each.tid, each.call, seconds(each.age_seconds), each.stage, each.modality)
+            for each in taken.threads
+            if each.call is not None
         ],
         empty="no thread is inside a CUDA call",
     )
-    if body["unclean"]:
-        click.echo(f"{body['unclean']} entries came or went during the read")
+    if taken.unclean:
+        click.echo(f"{taken.unclean} entries came or went during the read")
+    for name, count in taken.losses.items():
+        click.echo(f"{name}: {count} since the probes were loaded; something may be missing here")
 
 
-def _request(row: dict[str, Any]) -> tuple[Any, ...]:
-    stages = ", ".join(f"{part['stage']}/{part['modality']}" for part in row["open"])
-    oldest = max((part["age_seconds"] for part in row["open"]), default=None)
+def _request(row: RequestState) -> tuple[Any, ...]:
+    thread, source = sits_in(row)
     return (
-        row["id"],
-        row["endpoint"],
-        row["instance"],
-        stages or None,
-        seconds(oldest),
-        " ".join(row["stages_done"]) or None,
+        row.id,
+        row.endpoint,
+        row.instance,
+        " ".join(str(device.ordinal) for device in row.devices) if row.devices else None,
+        _open(row.open),
+        _since(row.open),
+        _call(thread, source),
+        None if thread is None else seconds(thread.age_seconds),
+        " ".join(row.stages_done) or None,
     )
+
+
+def _show_diff(found: SnapshotDiff) -> None:
+    click.echo(
+        f"{found.before.taken_at} ({found.before.requests} requests) → "
+        f"{found.after.taken_at} ({found.after.requests}), {seconds(found.seconds)}: "
+        f"{len(found.came)} came, {len(found.went)} went, {len(found.moved)} moved, {len(found.still)} still"
+    )
+    rows = [
+        *(_still(each) for each in found.still),
+        *(_moved(each) for each in found.moved),
+        *(_passing("came", each) for each in found.came),
+        *(_passing("went", each) for each in found.went),
+    ]
+    print_table(
+        ("request", "what", "instance", "open stage", "for", "sits in", "how"),
+        rows,
+        empty="no request in either",
+    )
+
+
+def _still(each: Still) -> tuple[Any, ...]:
+    how = f"no sign since {each.last_sign_at}"
+    call = _call(each.call, each.call_is_of)
+    return each.id, "still", each.instance, _open(each.open), seconds(each.still_seconds), call, how
+
+
+def _moved(each: Moved) -> tuple[Any, ...]:
+    parts = [f"{step.stage}/{step.modality} {step.change.replace('_', ' ')}" for step in each.steps]
+    parts += [f"{each.output_tokens} tokens"] if each.output_tokens else []
+    parts += [f"{each.launches} launches"] if each.launches else []
+    how = ", ".join(parts) or "a mark"
+    return each.id, "moved", each.instance, _open(each.open), _since(each.open), None, how
+
+
+def _passing(what: str, each: Passing) -> tuple[Any, ...]:
+    how = f"finished: {' '.join(each.stages_done) or 'nothing'}"
+    return each.id, what, each.instance, _open(each.open), _since(each.open), None, how
+
+
+def _open(stages: list[OpenStage]) -> str | None:
+    return ", ".join(f"{part.stage}/{part.modality}" for part in stages) or None
+
+
+def _since(stages: list[OpenStage]) -> str:
+    """The age of the stage that is open longest."""
+    return seconds(max((part.age_seconds for part in stages), default=None))
+
+
+def _call(thread: ThreadState | None, source: str | None) -> str | None:
+    """`?`: the thread does not name the request, it is in its stage."""
+    return None if thread is None else f"{thread.call}{'?' if source == 'stage' else ''} ({thread.tid})"
+
+
+def _causes(causes: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{cause['kind']} {cause['name']}" for cause in causes)

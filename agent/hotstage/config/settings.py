@@ -13,6 +13,7 @@ from msgspec import Meta, field
 
 from hotstage.config.engines import EnginesConfig
 from hotstage.config.section import PositiveFloat, PositiveInt, Ratio, Section
+from hotstage.config.snapshots import RecoveryConfig, SnapshotsConfig
 
 
 class ProbesConfig(Section, frozen=True, kw_only=True):
@@ -377,6 +378,8 @@ class Config(Section, frozen=True, kw_only=True):
     windows: WindowsConfig = field(default_factory=WindowsConfig)
     breakers: BreakersConfig = field(default_factory=BreakersConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
+    snapshots: SnapshotsConfig = field(default_factory=SnapshotsConfig)
+    recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     page: PageConfig = field(default_factory=PageConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)

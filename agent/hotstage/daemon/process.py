@@ -50,6 +50,7 @@ from hotstage.sinks.otlp.sink import Identity, otlp_sink
 from hotstage.sinks.prometheus import PrometheusSink
 from hotstage.sinks.self_facts import SelfFacts
 from hotstage.sinks.slo import Slos
+from hotstage.stages.places import Places
 from hotstage.store.deliveries import Deliveries
 from hotstage.store.retention import prune
 from hotstage.store.store import Store
@@ -120,7 +121,13 @@ class Daemon:
             Path(config.page.path), boot_id(), round(config.page.stale_after_seconds * 1e9)
         )
         self.publisher = Publisher(
-            self.store, self.page, maker, clock, store_config=config.store, page_config=config.page
+            self.store,
+            self.page,
+            maker,
+            clock,
+            store_config=config.store,
+            page_config=config.page,
+            snapshots=config.snapshots,
         )
         stack.callback(self._close_publisher)
         restored = self.store.restored_breakers()
@@ -161,6 +168,7 @@ class Daemon:
             outbox_bell=self.publisher.outbox_bell,
             overrides=self.overrides,
             deliveries=self.deliveries,
+            recovery=config.recovery,
         )
         server = ApiServer(config.http, Router(api))
         stack.callback(server.stop)
@@ -193,7 +201,7 @@ class Daemon:
         transitions = (*ordered, *step.transitions)
         records = self.line.breakers.records
         self.publisher.page(records, sample.at_ns)
-        self.publisher.changes(sample.at_ns, step.windows, transitions, records, self.sources.snapshot)
+        self.publisher.changes(sample.at_ns, step.windows, transitions, records, self.sources.freeze())
         self.meter.took(began_ns, is_slow=False)
         second = self.slow_tick() if self.meter.fast_ticks % SLOW_EVERY == 0 else None
         self._show(sample, step, transitions, second)
@@ -211,7 +219,9 @@ class Daemon:
         host = self.host.sample(self.engine.pids())
         frame = self.line.slow(calls.at_ns, calls, self.gpus, host, self.engines.latest())
         self.sources.remember_frames(self.line.history.frames())
-        self.gpu_of_pid = _only_gpus(self.engine.device_uuids())
+        uuids = self.engine.device_uuids()
+        self.gpu_of_pid = _only_gpus(uuids)
+        self.sources.remember_places(Places(self.engine.contexts(), uuids))
         self.endpoint_modality = dict(self.line.fuser.endpoint_modality)
         self.meter.took(began_ns, is_slow=True)
         return frame, calls

@@ -6,26 +6,27 @@ The page is written at once; the database by the journal's thread, which rings t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-import msgspec
+from collections.abc import Iterable
 
 from hotstage.api.bell import Bell
 from hotstage.api.stream import EventStream
 from hotstage.breaker.page import BreakerPage, entry_of
-from hotstage.breaker.record import BreakerRecord, Transition
+from hotstage.breaker.record import BreakerRecord, BreakerState, Transition
 from hotstage.clock import Clock
 from hotstage.config.settings import PageConfig, StoreConfig
+from hotstage.config.snapshots import SnapshotsConfig
+from hotstage.daemon.snapshot_keeper import KeeperState, MakeSnapshot, SnapshotKeeper
 from hotstage.sinks.events import EventMaker
 from hotstage.store.journal import Journal, JournalState
 from hotstage.store.outbox import Event
-from hotstage.store.snapshots import StoredSnapshot
+from hotstage.store.snapshots import SnapshotCause
 from hotstage.store.store import Changes, Store
-from hotstage.windows.window import AnomalyWindow, WindowUpdate
+from hotstage.windows.window import WindowUpdate
 
 CLOSE_SECONDS = 5.0
 
-TakeSnapshot = Callable[[], dict[str, object]]
+_OPENINGS = frozenset({BreakerState.open, BreakerState.forced_open})
+_DEFAULT_LIMITS = SnapshotsConfig()
 
 
 class Publisher:
@@ -40,6 +41,7 @@ class Publisher:
         *,
         store_config: StoreConfig,
         page_config: PageConfig,
+        snapshots: SnapshotsConfig = _DEFAULT_LIMITS,
     ) -> None:
         self._page = page
         self._page_config = page_config
@@ -48,10 +50,12 @@ class Publisher:
         self.outbox_bell = Bell()
         self.stream = EventStream()
         self._journal = Journal(store, store_config.pending_max, self._committed)
+        self._keeper = SnapshotKeeper(store, clock, snapshots)
         self._known: frozenset[str] = frozenset()
 
     def start(self) -> None:
         self._journal.start()
+        self._keeper.start()
 
     def know(self, records: Iterable[BreakerRecord]) -> None:
         """Breakers that the database has already."""
@@ -67,16 +71,25 @@ class Publisher:
         windows: WindowUpdate,
         transitions: tuple[Transition, ...],
         records: tuple[BreakerRecord, ...],
-        take_snapshot: TakeSnapshot,
+        make_snapshot: MakeSnapshot,
     ) -> None:
-        """Put what changed in line for the database, each change together with its events."""
+        """Put what changed in line for the database, each change together with its events.
+
+        `make_snapshot` is called later, if at all: it must hold what this tick has read.
+        """
         offset_ns = self._clock.wall_ns_of(0)
         moved = {transition.name for transition in transitions}
         new = frozenset(record.name for record in records) - self._known
         self._known |= new
+        snapshot_id = self._snapshot(windows, transitions, at_ns + offset_ns, make_snapshot)
         events = [
             *(self._events.window_opened(window, offset_ns) for window in windows.opened),
-            *(self._events.transition(move, offset_ns) for move in transitions),
+            *(
+                self._events.transition(
+                    move, offset_ns, snapshot_id=snapshot_id if move.to_state in _OPENINGS else None
+                )
+                for move in transitions
+            ),
             *(self._events.window_closed(window, offset_ns) for window in windows.closed),
         ]
         self._journal.submit(
@@ -87,7 +100,6 @@ class Publisher:
                 breakers=tuple(record for record in records if record.name in moved | new),
                 transitions=transitions,
                 events=tuple(events),
-                snapshots=self._snapshots(windows.opened, take_snapshot, at_ns + offset_ns),
             )
         )
 
@@ -99,21 +111,35 @@ class Publisher:
     def journal_state(self) -> JournalState:
         return self._journal.state()
 
+    def snapshot_state(self) -> KeeperState:
+        return self._keeper.state()
+
     def close(self) -> int:
         """Write what waits, wake every listener; how many changes could not be written."""
         left = self._journal.stop(CLOSE_SECONDS)
+        self._keeper.stop(CLOSE_SECONDS)
         self.stream.close()
         self.outbox_bell.close()
         self._page.close()
         return left
 
-    def _snapshots(
-        self, opened: tuple[AnomalyWindow, ...], take_snapshot: TakeSnapshot, wall_ns: int
-    ) -> tuple[StoredSnapshot, ...]:
-        if not opened:
-            return ()
-        body = msgspec.json.encode(take_snapshot())
-        return tuple(StoredSnapshot(window.id, wall_ns, body) for window in opened)
+    def _snapshot(
+        self,
+        windows: WindowUpdate,
+        transitions: tuple[Transition, ...],
+        wall_ns: int,
+        make_snapshot: MakeSnapshot,
+    ) -> str | None:
+        """One for all that opened in this tick; its id, None where nothing did or too many wait."""
+        causes = (
+            *(SnapshotCause("window", window.id, window.id) for window in windows.opened),
+            *(
+                SnapshotCause("breaker", move.name, move.window_id)
+                for move in transitions
+                if move.to_state in _OPENINGS
+            ),
+        )
+        return self._keeper.keep(causes, wall_ns, make_snapshot) if causes else None
 
     def _committed(self, batch: list[Changes]) -> None:
         events: list[Event] = [event for changes in batch for event in changes.events]

@@ -6,7 +6,9 @@ Called from the API's threads, told by the tick. It reads; it never moves anythi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from hotstage import __version__
@@ -27,7 +29,9 @@ from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.samples import FastSample
 from hotstage.sinks.self_facts import OtlpState, SelfFacts
+from hotstage.stages.places import Places
 from hotstage.stages.snapshot import snapshot
+from hotstage.stages.snapshot_types import Snapshot
 from hotstage.store import outbox
 from hotstage.store.deliveries import Deliveries
 from hotstage.store.store import Store
@@ -65,6 +69,7 @@ class LiveSources:
         self._sample: FastSample | None = None
         self._devices: DeviceSample | None = None
         self._frames: tuple[Frame, ...] = ()
+        self._places = Places()
         self._lost_total = 0
         self._lossy_ns: int | None = None
         self.events_expired = 0
@@ -84,12 +89,20 @@ class LiveSources:
     def coverage(self) -> Document:
         return self._engine.coverage().as_json()
 
-    def snapshot(self) -> Document:
-        """Requests in flight as of the last fast tick."""
+    def remember_places(self, places: Places) -> None:
+        """Contexts and devices of the processes, once a second."""
+        self._places = places
+
+    def freeze(self) -> Callable[[], Snapshot]:
+        """What the last fast tick saw, to be made into a snapshot whenever there is time."""
         sample = self._sample
         if sample is None:
             raise ApiError(503, "not_ready", "nothing was sampled yet", "try again in a second")
-        return snapshot(sample, self._clock, self._call_names)
+        return partial(snapshot, sample, self._clock, self._call_names, self._places)
+
+    def snapshot(self) -> Snapshot:
+        """Requests in flight as of the last fast tick."""
+        return self.freeze()()
 
     def requests(self, after: int, limit: int) -> Document:
         return self._requests.document(after, limit)
@@ -157,6 +170,7 @@ class LiveSources:
                 "error": journal.error,
             },
             "outbox": self._outbox(),
+            "snapshots": asdict(self._publisher.snapshot_state()),
             "devices": _devices(devices),
             "engines": [_engine(each, self._clock.monotonic_ns()) for each in self._engines.latest()],
             "rules_left_out": [str(problem) for problem in self.rules_left_out],

@@ -186,6 +186,11 @@ class ProbeEngine:
             found = self._open_maps.device_uuids()
         return {key: format_uuid(raw) for key, raw in found.items()}
 
+    def contexts(self) -> Mapping[tuple[int, int], int]:
+        """(pid, CUcontext) → device ordinal, as that process made them; gone processes stay for a while."""
+        with self._maps_lock:
+            return self._open_maps.contexts()
+
     def close(self) -> None:
         """Stop following, detach everything, unload. Safe to call twice."""
         watch, self._watch = self._watch, None

@@ -44,8 +44,18 @@ class EventMaker:
     def __init__(self, host_id: str) -> None:
         self._source = f"urn:hotstage:{host_id}"
 
-    def transition(self, moved: Transition, wall_offset_ns: int, traceparent: str | None = None) -> Event:
-        """A breaker's move. Told twice, it has the same id: it is derived from what happened."""
+    def transition(
+        self,
+        moved: Transition,
+        wall_offset_ns: int,
+        traceparent: str | None = None,
+        *,
+        snapshot_id: str | None = None,
+    ) -> Event:
+        """A breaker's move. Told twice, it has the same id: it is derived from what happened.
+
+        `snapshot_id`: of the snapshot that its opening was the cause of.
+        """
         at_ns = moved.at_ns + wall_offset_ns
         data = {
             "breaker": moved.name,
@@ -58,6 +68,7 @@ class EventMaker:
             "actor": moved.actor,
             "at": rfc3339(at_ns),
             "at_ns": at_ns,
+            **snapshot_links(None if snapshot_id is None else f"/v1/snapshots/{snapshot_id}"),
         }
         event_type = BREAKER_TYPES[moved.to_state.value]
         identity = f"{self._source}|{moved.name}|{moved.from_state}|{moved.to_state}|{at_ns}"
@@ -141,9 +152,13 @@ def window_data(window: AnomalyWindow, wall_offset_ns: int) -> dict[str, Any]:
         },
         "evidence": [_evidence(each, wall_offset_ns) for each in window.evidence[:_MAX_EVIDENCE]],
         "labels": dict(window.labels),
-        # On the agent; what was in flight when it opened.
-        "snapshot": f"/v1/windows/{window.id}/snapshot",
+        **snapshot_links(f"/v1/windows/{window.id}/snapshot"),
     }
+
+
+def snapshot_links(path: str | None) -> dict[str, str | None]:
+    """Where, on the agent, stands what was in flight, and from where it can go on; null: none was taken."""
+    return {"snapshot": path, "recovery_plan": None if path is None else f"{path}/plan"}
 
 
 def _evidence(evidence: Evidence, wall_offset_ns: int) -> dict[str, Any]:

@@ -21,6 +21,8 @@ OTHER = 1
 def clean_name(raw: bytes) -> str:
     """Printable ASCII up to the first NUL; anything else becomes `_`. Never raises."""
     text = raw.split(b"\0", 1)[0].decode("ascii", "replace")
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(char if char.isprintable() and char.isascii() else "_" for char in text)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from hotstage.breaker.record import BreakerRecord, Transition
 from hotstage.clock import Clock
 from hotstage.errors import StoreError
-from hotstage.store import breakers, outbox, snapshots, windows
+from hotstage.store import breakers, outbox, windows
 from hotstage.store.db import Database, lock_directory
 from hotstage.windows.window import AnomalyWindow
 
@@ -36,10 +36,9 @@ class Changes:
     breakers: tuple[BreakerRecord, ...] = ()
     transitions: tuple[Transition, ...] = ()
     events: tuple[outbox.Event, ...] = ()
-    snapshots: tuple[snapshots.StoredSnapshot, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.windows or self.breakers or self.transitions or self.events or self.snapshots)
+        return bool(self.windows or self.breakers or self.transitions or self.events)
 
 
 class Store:
@@ -84,8 +83,6 @@ class Store:
                     breakers.save(cursor, record, moment)
                 for transition in changes.transitions:
                     breakers.append(cursor, transition, offset)
-                for snapshot in changes.snapshots:
-                    snapshots.save(cursor, snapshot)
                 outbox.append(cursor, changes.events)
 
     def restored_breakers(self) -> list[BreakerRecord]:

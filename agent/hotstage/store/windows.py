@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from hotstage.store import snapshots
 from hotstage.store.db import Cursor, Database, Row
 from hotstage.windows.window import AnomalyWindow
 
@@ -79,7 +80,7 @@ def newest(database: Database, *, include_open: bool, limit: int) -> list[Stored
 def delete_closed(cursor: Cursor, before_wall_ns: int) -> int:
     """Forget windows that closed before a wall time, and their snapshots. How many went."""
     gone = cursor.execute("DELETE FROM windows WHERE closed_wall_ns < ?", (before_wall_ns,)).rowcount
-    _delete_orphans(cursor)
+    snapshots.forget_windows(cursor)
     return gone
 
 
@@ -90,12 +91,8 @@ def delete_oldest(cursor: Cursor, count: int) -> int:
         " (SELECT id FROM windows WHERE state != 'open' ORDER BY opened_wall_ns LIMIT ?)",
         (count,),
     ).rowcount
-    _delete_orphans(cursor)
+    snapshots.forget_windows(cursor)
     return gone
-
-
-def _delete_orphans(cursor: Cursor) -> None:
-    cursor.execute("DELETE FROM snapshots WHERE window_id NOT IN (SELECT id FROM windows)")
 
 
 def _stored(row: Row) -> StoredWindow:

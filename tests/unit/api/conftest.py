@@ -22,6 +22,7 @@ from hotstage.api.stream import EventStream
 from hotstage.api.view import Health, Sources, ViewCell
 from hotstage.clock import SystemClock
 from hotstage.config.settings import HttpConfig
+from hotstage.stages.snapshot_types import Snapshot
 from hotstage.store.deliveries import Deliveries
 from hotstage.store.store import Store
 
@@ -84,10 +85,22 @@ class Served:
             return received
 
 
+NOTHING_IN_FLIGHT = Snapshot(
+    taken_at="1970-01-01T00:00:05.000Z",
+    taken_at_ns=5_000_000_000,
+    requests=[],
+    requests_total=0,
+    threads=[],
+    threads_total=0,
+    unclean=0,
+    losses={},
+)
+
+
 def fixed_sources() -> Sources:
     return Sources(
         coverage=lambda: {"loader": "libbpf", "attached": 3},
-        snapshot=lambda: {"requests": [], "threads": [], "unclean": 0},
+        snapshot=lambda: NOTHING_IN_FLIGHT,
         requests=lambda after, limit: {"requests": [], "next": after, "totals": {"limit": limit}},
         frames=lambda columns, seconds: {"columns": list(columns), "seconds": seconds},
         metrics=lambda accept: (b"hotstage_up 1.0\n", "text/plain; version=0.0.4"),

@@ -148,9 +148,9 @@ def test_an_error_of_ours_is_a_500_that_tells_the_peer_nothing_of_it(serve, sour
 
 
 def test_a_long_body_is_compressed_for_those_who_can_read_it(serve, sources):
-    served = serve(sources=sources(snapshot=lambda: {"x": "y" * 100_000}))
-    packed = served.ask("/v1/snapshot", accept_encoding="gzip")
-    plain = served.ask("/v1/snapshot")
+    served = serve(sources=sources(coverage=lambda: {"x": "y" * 100_000}))
+    packed = served.ask("/v1/coverage", accept_encoding="gzip")
+    plain = served.ask("/v1/coverage")
     assert packed.headers["content-encoding"] == "gzip"
     assert packed.headers["vary"] == "Accept-Encoding"
     assert len(packed.body) < 2_000 < 100_000 < len(plain.body)

@@ -8,15 +8,19 @@ import threading
 from importlib.resources import files
 
 import jsonschema
+import msgspec
 import numpy as np
 import pytest
+from support.kernel_rows import KernelRequest, Modality, Stage, sample
 
 from hotstage.api.routes import ROUTES
 from hotstage.api.view import Health, View
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
-from hotstage.store.snapshots import StoredSnapshot
+from hotstage.stages.snapshot import snapshot
+from hotstage.store import snapshots
+from hotstage.store.snapshots import SnapshotCause, StoredSnapshot
 from hotstage.store.store import Changes
 
 OPENAPI = json.loads(files("hotstage.api").joinpath("openapi.json").read_text())
@@ -38,6 +42,12 @@ def a_frame(at_ns=1):
     values[2, COLUMN_INDEX["load_ratio"]] = 0.25
     values[3, COLUMN_INDEX["requests_ended"]] = 23
     return Frame(at_ns, entities, values)
+
+
+def keep_snapshot(served, body):
+    cause = SnapshotCause("window", "w-1", "w-1")
+    with served.api.store.database.transaction() as cursor:
+        snapshots.save(cursor, StoredSnapshot("s-1", 5_000_000_000, body, False, 1, 0, 0, (cause,)))
 
 
 def test_the_openapi_file_lists_exactly_the_routes():
@@ -116,12 +126,48 @@ def test_windows_are_the_open_ones_of_the_view_and_the_closed_ones_of_the_store(
 
 
 def test_the_snapshot_of_a_windows_opening_is_served(served):
-    taken = StoredSnapshot("w-1", 5_000_000_000, b'{"requests":[{"id":"r-1"}]}')
-    served.api.store.commit([Changes(1, 1, snapshots=(taken,))])
-    body = conforms(served.ask("/v1/windows/w-1/snapshot").json, "WindowSnapshot")
+    keep_snapshot(served, b'{"requests":[{"id":"r-1"}]}')
+    body = conforms(served.ask("/v1/windows/w-1/snapshot").json, "StoredSnapshot")
     assert (body["taken_at"], body["snapshot"]) == ("1970-01-01T00:00:05.000Z", {"requests": [{"id": "r-1"}]})
-    answer = served.ask("/v1/windows/w-2/snapshot")
-    assert (answer.status, answer.code) == (404, "no_such_snapshot")
+    assert body["window_id"] == "w-1"
+    assert conforms(served.ask("/v1/snapshots/s-1").json, "StoredSnapshot")["snapshot"] == body["snapshot"]
+    for path in ("/v1/windows/w-2/snapshot", "/v1/snapshots/s-2", "/v1/snapshots/s-2/plan"):
+        answer = served.ask(path)
+        assert (answer.status, answer.code) == (404, "no_such_snapshot")
+
+
+def test_stored_snapshots_are_listed_with_what_caused_them(served):
+    keep_snapshot(served, b"{}")
+    (row,) = conforms(served.ask("/v1/snapshots?limit=5").json, "StoredSnapshots")["snapshots"]
+    assert (row["id"], row["requests"], row["bytes"]) == ("s-1", 1, 2)
+    assert row["causes"] == [{"kind": "window", "name": "w-1", "window_id": "w-1"}]
+    assert served.ask("/v1/snapshots?limit=0").status == 400
+
+
+def test_there_is_a_plan_for_what_is_in_flight_and_for_what_was(serve, sources, clock):
+    request = KernelRequest(1, at_ns=50).begin(Stage.preprocess, 60, modality=Modality.image)
+    taken = snapshot(sample(90, requests=[request]), clock, {})
+    served = serve(sources=sources(snapshot=lambda: taken))
+    live = served.ask("/v1/snapshot").json
+    for part in ("Common", "Snapshot"):
+        conforms(live, part)
+    assert live["requests"][0]["open"][0]["stage"] == "preprocess"
+    keep_snapshot(served, msgspec.json.encode(taken))
+    for path, where in (
+        ("/v1/snapshot/plan", None),
+        ("/v1/snapshots/s-1/plan", "s-1"),
+        ("/v1/windows/w-1/snapshot/plan", "s-1"),
+    ):
+        plan = conforms(served.ask(path).json, "RecoveryPlan")
+        assert (plan["snapshot_id"], plan["redo"]) == (where, 1)
+        assert plan["requests"][0]["image"]["resampling"] == "never"
+
+
+def test_a_snapshot_of_another_version_is_served_and_not_planned_by(served):
+    keep_snapshot(served, b'{"requests":[{"id":"r-1"}]}')
+    assert served.ask("/v1/snapshots/s-1").status == 200
+    answer = served.ask("/v1/snapshots/s-1/plan")
+    assert (answer.status, answer.code) == (409, "snapshot_too_old")
 
 
 def test_every_move_of_a_breaker_is_kept_and_dated(served, make):

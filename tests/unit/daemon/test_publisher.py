@@ -5,17 +5,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hotstage.breaker.page import BreakerPage
+from hotstage.breaker.record import BreakerState
 from hotstage.clock import boot_id
 from hotstage.config.settings import PageConfig, StoreConfig
 from hotstage.daemon.publisher import Publisher
 from hotstage.sinks.events import EventMaker
+from hotstage.stages.snapshot_types import Snapshot
 from hotstage.store import outbox, snapshots, windows
 from hotstage.store.store import Store
 from hotstage.windows.window import WindowUpdate
 from hotstage_marks.breakers import BreakerPage as Reader
+
+EMPTY = Snapshot("1970-01-01T00:00:00.000Z", 0, [], 0, [], 0, 0, {})
 
 
 @pytest.fixture
@@ -45,7 +50,7 @@ def test_window_breaker_event_and_snapshot_are_written_together(publisher, store
         WindowUpdate(opened=(window,), open=(window,)),
         (move,),
         (make.breaker(),),
-        lambda: {"requests": []},
+        lambda: EMPTY,
     )
     assert publisher.outbox_bell.wait(seen, 5.0), "waited 5 s in vain for the commit"
     rows = outbox.after(store.database, 0, 10)
@@ -56,19 +61,35 @@ def test_window_breaker_event_and_snapshot_are_written_together(publisher, store
     stored = windows.load(store.database, window.id)
     assert stored is not None
     assert stored.window.kind == "stage_latency"
+    publisher.close()
     kept = snapshots.load(store.database, window.id)
     assert kept is not None
-    assert kept.body == b'{"requests":[]}'
+    assert msgspec.json.decode(kept.document(), type=Snapshot) == EMPTY
+    assert [(cause.kind, cause.name, cause.window_id) for cause in kept.causes] == [
+        ("window", window.id, window.id),
+        ("breaker", move.name, move.window_id),
+    ]
+    opened = msgspec.json.decode(rows[1].event.body)["data"]
+    assert opened["snapshot"] == f"/v1/snapshots/{kept.id}"
 
 
-def test_no_snapshot_is_taken_when_no_window_opens(publisher, make):
-    publisher.changes(
-        7_000,
-        WindowUpdate(),
-        (make.transition(),),
-        (make.breaker(),),
-        lambda: pytest.fail("no window opened"),
-    )
+def test_a_breaker_that_opens_by_itself_or_by_hand_has_its_snapshot(publisher, store, make):
+    states = (BreakerState.open, BreakerState.forced_open)
+    for number, state in enumerate(states):
+        move = make.transition(f"b-{number}", to_state=state, window_id=None)
+        publisher.changes(7_000 + number, WindowUpdate(), (move,), (make.breaker(),), lambda: EMPTY)
+    publisher.close()
+    stored = snapshots.newest(store.database, 9)
+    assert [cause.name for row in stored for cause in row.causes] == ["b-1", "b-0"]
+
+
+@pytest.mark.parametrize("state", [BreakerState.closed, BreakerState.half_open, BreakerState.disabled])
+def test_no_snapshot_is_taken_when_nothing_opens(publisher, store, make, state):
+    move = make.transition(to_state=state)
+    publisher.changes(7_000, WindowUpdate(), (move,), (make.breaker(),), lambda: pytest.fail("none opened"))
+    publisher.close()
+    assert snapshots.newest(store.database, 9) == []
+    assert publisher.snapshot_state().lost_total == 0
 
 
 def test_the_page_tells_callers_at_once(publisher, tmp_path: Path, clock, make):

@@ -41,7 +41,17 @@ def test_a_transition_tells_who_moved_from_where_to_where_and_why(maker, make):
         "actor": None,
         "at": None,
         "at_ns": OFFSET + 7_000,
+        "snapshot": None,
+        "recovery_plan": None,
     }
+
+
+def test_an_opening_leads_to_what_was_in_flight_and_to_the_plan_for_it(maker, make):
+    moved = json.loads(maker.transition(make.transition(), OFFSET, snapshot_id="s-1").body)["data"]
+    assert (moved["snapshot"], moved["recovery_plan"]) == ("/v1/snapshots/s-1", "/v1/snapshots/s-1/plan")
+    opened = json.loads(maker.window_opened(make.window(), OFFSET).body)["data"]
+    assert opened["snapshot"] == "/v1/windows/w-1/snapshot"
+    assert opened["recovery_plan"] == "/v1/windows/w-1/snapshot/plan"
 
 
 @pytest.mark.parametrize("state", list(BreakerState))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from hotstage.errors import StoreError
-from hotstage.store import breakers, outbox, snapshots, windows
+from hotstage.store import breakers, outbox, windows
 from hotstage.store.store import Changes, Store
 
 
@@ -16,7 +16,6 @@ def all_of_it(make, **changed):
         "breakers": (make.breaker(),),
         "transitions": (make.transition(),),
         "events": (make.event(),),
-        "snapshots": (snapshots.StoredSnapshot("w-1", 5, b"{}"),),
     }
     return Changes(at_ns=7_000, wall_offset_ns=1_000, **(parts | changed))
 
@@ -27,7 +26,6 @@ def test_a_change_is_written_with_all_its_parts(store, make):
     assert store.restored_breakers() == [make.breaker()]
     assert breakers.newest_transitions(store.database, 9)[0].wall_ns == 8_000
     assert outbox.after(store.database, 0, 9)[0].event == make.event()
-    assert snapshots.load(store.database, "w-1").body == b"{}"
 
 
 def test_a_refused_change_leaves_no_part_of_itself(store, make):

@@ -54,8 +54,10 @@ def test_interrupting_closes_open_windows_at_the_last_time_they_were_seen(store,
 def test_a_forgotten_window_takes_its_snapshot_with_it(store, make):
     save(store, make.window("gone", closed_ns=9_000), make.window("kept", closed_ns=90_000))
     with store.database.transaction() as cursor:
-        for name in ("gone", "kept"):
-            snapshots.save(cursor, snapshots.StoredSnapshot(name, 1, b"{}"))
+        for at, name in enumerate(("gone", "kept")):
+            cause = snapshots.SnapshotCause("window", name, name)
+            taken = snapshots.StoredSnapshot(f"s-{name}", at, b"{}", False, 0, 0, 0, (cause,))
+            snapshots.save(cursor, taken)
         assert windows.delete_closed(cursor, before_wall_ns=50_000) == 1
     assert snapshots.load(store.database, "gone") is None
     assert snapshots.load(store.database, "kept") is not None

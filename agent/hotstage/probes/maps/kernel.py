@@ -148,6 +148,12 @@ class KernelMaps:
             for key, value in zip(keys, values, strict=True)
         }
 
+    def contexts(self) -> dict[tuple[int, int], int]:
+        """(pid, CUcontext) → the ordinal of the device that it was made on."""
+        keys, values = self._contexts.read()
+        columns = (keys["tgid"].tolist(), keys["context"].tolist(), values["ordinal"].tolist())
+        return {(pid, context): ordinal for pid, context, ordinal in zip(*columns, strict=True)}
+
     def forget_processes(self, pids: Collection[int]) -> Forgotten:
         """Take out all entries of processes that are gone and recycle their histograms; the last rows.
 
