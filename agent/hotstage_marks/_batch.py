@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A batch: work that several requests share on one thread.
 
-The thread is in the stage that has most of the tokens, so its CUDA calls count for that stage; each request has
-its own span with its own tokens. The calls of a batch are nobody's: a request is not charged with them.
+The thread is in the stage that has most of the tokens, so its CUDA calls count for that stage; each request
+has its own span with its own tokens. The calls of a batch are nobody's: a request is not charged with them.
 """
 
 from __future__ import annotations

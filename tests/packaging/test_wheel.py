@@ -77,6 +77,9 @@ def test_the_marks_bring_their_library_and_header_and_need_nothing(wheels: Path)
     wheel = wheel_of(wheels, "hotstage_marks")
     inside = set(wheel.namelist())
     assert {"hotstage_marks/libhotstage_marks.so", "hotstage_marks/include/hotstage_marks.h"} <= inside
+    assert {
+        f"hotstage_marks/examples/{name}" for name in ("asyncio_server.py", "batch_loop.py", "server.cpp")
+    } <= inside
     assert any(name.startswith("hotstage_marks/_native.") for name in inside)
     (metadata,) = (name for name in inside if name.endswith("/METADATA"))
     facts = BytesParser().parsebytes(wheel.read(metadata))
