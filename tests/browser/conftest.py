@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from playwright.sync_api import Browser, Playwright, sync_playwright
 # Tests are imported by file (import-mode importlib), so these helpers need a place on the path.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from explorers import Served, serving
 from fake_agent import FakeAgent, Script
 from view import View
 
@@ -62,25 +60,11 @@ def agent() -> Iterator[FakeAgent]:
         yield served
 
 
-@dataclass(frozen=True)
-class Served:
-    process: subprocess.Popen[str]
-    address: str
-
-
 @pytest.fixture
 def served(agent: FakeAgent) -> Iterator[Served]:
-    """An explorer that reads `agent`; it must end by SIGTERM with 0."""
-    command = [sys.executable, "-m", "hotstage_explorer", "--listen", "127.0.0.1:0", "--agent", agent.address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        said = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/", said)
-        assert found, f"the explorer said {said!r} instead of its address"
-        yield Served(process, found.group())
-        was_running = process.poll() is None
-        process.terminate()
-        assert process.wait(10) == 0 or not was_running
+    """An explorer that reads `agent`."""
+    with serving("--agent", agent.address) as started:
+        yield started
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ def test_a_body_that_drips_or_never_ends_is_cut_off(wire: Wire) -> None:
 )
 def test_engines_are_told_apart(wire: Wire, facts: dict[str, str], header: str, name: str) -> None:
     wire.default = send(json.dumps({"status": "success", "data": facts}).encode(), "200 OK", header)
-    assert PromQL(wire.address).engine(wait=WAIT) == name
+    assert PromQL(wire.address).engine(wait=WAIT).name == name
     assert wire.asked == ["/api/v1/status/buildinfo"]
 
 

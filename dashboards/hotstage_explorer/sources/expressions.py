@@ -47,16 +47,25 @@ WINDOWS_BACK = "15m"
 
 
 class Expressions:
-    """All expressions under one selector (`selector.matchers`), "" for every series."""
+    """All expressions under one selector (`selector.matchers`), "" for every series.
 
-    def __init__(self, selector: str) -> None:
-        self._also = f",{selector}" if selector else ""
-        self._only = f"{{{selector}}}"
+    `search` makes the matchers others than those of any search before, and matches all the same.
+    """
 
-    @property
-    def pulse(self) -> str:
-        """When each host was scraped last, unix seconds; a host whose scrape failed is missing."""
-        return f"timestamp({UP}{self._only})"
+    def __init__(self, selector: str, search: str = "") -> None:
+        matchers = [selector] if selector else []
+        if search:
+            matchers.append(f'{MARK}!="{search}"')
+        self._also = "".join(f",{each}" for each in matchers)
+        self._only = f"{{{','.join(matchers)}}}"
+
+    def pulse(self, settle_seconds: int = 0) -> str:
+        """When each host was scraped last, as of so long ago; a host whose scrape failed is missing.
+
+        Values are unix seconds.
+        """
+        offset = f" offset {settle_seconds}s" if settle_seconds else ""
+        return f"timestamp({UP}{self._only}{offset})"
 
     @property
     def ticks(self) -> str:
@@ -69,7 +78,7 @@ class Expressions:
         names = "|".join(GAUGES)
         gauges = f'{{__name__=~"{names}"{self._also}}}'
         scraped = f"up{self._only} and on (job, instance) max_over_time({UP}{self._only}[1h])"
-        return f"{gauges} or {_marked(self.pulse, 'time')} or {_marked(scraped, 'up')}"
+        return f"{gauges} or {_marked(self.pulse(), 'time')} or {_marked(scraped, 'up')}"
 
     def stages(self, seconds: int) -> str:
         """Quantiles (from 20 ended stages on) and rate of each stage × modality, over so many seconds."""

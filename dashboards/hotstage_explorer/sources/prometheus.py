@@ -27,7 +27,7 @@ from hotstage_explorer.picture import (
 from hotstage_explorer.sources import series
 from hotstage_explorer.sources.base import AnswerError, UnreachableError
 from hotstage_explorer.sources.expressions import WINDOWS_BACK, Expressions
-from hotstage_explorer.sources.promql import PromQL, Series
+from hotstage_explorer.sources.promql import Engine, PromQL, Series
 from hotstage_explorer.sources.series import Identity
 
 RATE_SECONDS = 60
@@ -65,11 +65,29 @@ class _Life:
 
 
 @dataclass(frozen=True, slots=True)
-class _Moment:
-    """What one whole read is about: unix time `at` of the server, which is `began` of our monotonic clock."""
+class _Settled:
+    """The moment to ask for: so many seconds before the server's unix time `clock`, our `began`."""
 
-    at: float
+    seconds: int
+    clock: float
     began: float
+
+    @property
+    def at(self) -> float:
+        return self.clock - self.seconds
+
+    def monotonic_of(self, unix_seconds: float) -> float:
+        """A time of the server on our clock; never one of the future."""
+        return self.began - max(0.0, self.clock - unix_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What one whole read is about: unix time `at` of the server; `read_at` and `give_up` are monotonic."""
+
+    asks: Expressions
+    at: float
+    read_at: float
     give_up: float
     now: series.Now
     labels: Mapping[Identity, str]
@@ -94,10 +112,9 @@ class PrometheusSource:
         self.origin = origin("Prometheus")
         self._client = client
         self._selector = selector
-        self._asks = Expressions(selector)
         self._timeout_seconds = timeout_seconds
         self._monotonic = monotonic
-        self._engine: str | None = None
+        self._engine: Engine | None = None
         self._pulse: Mapping[Identity, float | None] = {}
         self._whole_at = -math.inf
 
@@ -106,15 +123,16 @@ class PrometheusSource:
         began = self._monotonic()
         give_up = began + 2 * self._timeout_seconds
         try:
-            if self._engine is None:
-                self._engine = self._client.engine(wait=self._wait(give_up))
-                self.origin = origin(self._engine)
-            pulse = self._client.query(self._asks.pulse, wait=self._wait(give_up))
+            engine = self._engine or self._client.engine(wait=self._wait(give_up))
+            self._engine, self.origin = engine, origin(engine.name)
+            asks = Expressions(self._selector, f"{began:.3f}" if engine.keeps_searches else "")
+            pulse = self._client.query(asks.pulse(engine.settle_seconds), wait=self._wait(give_up))
             times = {series.identity(each.labels): each.value for each in pulse.series}
             is_due = began - self._whole_at >= FULL_READ_SECONDS
             if previous.link == "live" and times == self._pulse and not is_due:
                 return replace(previous, version=previous.version + 1)
-            picture = self._whole(previous, pulse.at, began, give_up)
+            settled = _Settled(engine.settle_seconds, pulse.at, began)
+            picture = self._whole(previous, asks, settled, give_up)
         except UnreachableError as error:
             return self._failed(previous, f"No answer from {self.address}: {error}.")
         except AnswerError as error:
@@ -122,19 +140,20 @@ class PrometheusSource:
         self._pulse, self._whole_at = times, began
         return picture
 
-    def _whole(self, previous: Picture, at: float, began: float, give_up: float) -> Picture:
-        """Everything as of the server's unix time `at`."""
-        asked = self._client.query(self._asks.now, at=at, wait=self._wait(give_up))
-        ticks = self._client.query(self._asks.ticks, at=at, wait=self._wait(give_up))
+    def _whole(self, previous: Picture, asks: Expressions, settled: _Settled, give_up: float) -> Picture:
+        """Everything as of one moment."""
+        asked = self._client.query(asks.now, at=settled.at, wait=self._wait(give_up))
+        ticks = self._client.query(asks.ticks, at=settled.at, wait=self._wait(give_up))
         now = series.sorted_out(asked.series)
         lives = {series.identity(each.labels, ("tick",)): _life(each) for each in ticks.series}
         names = series.host_names({*now.sampled, *now.scraped, *lives})
         if not names:
             return self._nothing(previous)
-        hosts = _hosts(now, lives, names, at, began)
+        hosts = _hosts(now, lives, names, settled)
         moment = _Moment(
-            at,
-            began,
+            asks,
+            settled.at,
+            self._monotonic(),
             give_up,
             now,
             names if len(names) > 1 else dict.fromkeys(names, ""),
@@ -157,11 +176,11 @@ class PrometheusSource:
             caveats=tuple(dict.fromkeys((*asked.caveats, *ticks.caveats, *stages_said, *windows_said))),
             hosts=hosts,
             heat_basis=self.origin.note("heat"),
-            heat=Section(series.points(now, moment.labels), began),
+            heat=Section(series.points(now, moment.labels), moment.read_at),
             stages=stages,
             windows=windows,
-            breakers=Section(series.breakers(now, moment.labels), began),
-            coverage=Section(_together(hosts), began),
+            breakers=Section(series.breakers(now, moment.labels), moment.read_at),
+            coverage=Section(_together(hosts), moment.read_at),
         )
 
     def _stages(self, previous: Picture, moment: _Moment) -> tuple[Section[Stages], tuple[str, ...]]:
@@ -169,7 +188,7 @@ class PrometheusSource:
         seconds = max(RATE_SECONDS, math.ceil(4 * moment.interval_seconds))
         try:
             answer = self._client.query(
-                self._asks.stages(seconds), at=moment.at, wait=self._wait(moment.give_up)
+                moment.asks.stages(seconds), at=moment.at, wait=self._wait(moment.give_up)
             )
         except (UnreachableError, AnswerError) as error:
             return replace(previous.stages, problem=str(error)), ()
@@ -180,19 +199,19 @@ class PrometheusSource:
             quantiles_over=f"histogram, last {seconds} s",
             rate_over=f"per s, last {seconds} s",
         )
-        return Section(stages, moment.began), answer.caveats
+        return Section(stages, moment.read_at), answer.caveats
 
     def _windows(
         self, previous: Picture, moment: _Moment
     ) -> tuple[Section[tuple[WindowRow, ...]], tuple[str, ...]]:
         try:
-            answer = self._client.query(self._asks.windows, at=moment.at, wait=self._wait(moment.give_up))
+            answer = self._client.query(moment.asks.windows, at=moment.at, wait=self._wait(moment.give_up))
         except (UnreachableError, AnswerError) as error:
             return replace(previous.windows, problem=str(error)), ()
         rows = series.windows(
             moment.now, answer.series, moment.labels, interval_seconds=moment.interval_seconds
         )
-        return Section(rows, moment.began), answer.caveats
+        return Section(rows, moment.read_at), answer.caveats
 
     def _wait(self, give_up: float) -> float:
         left = min(self._timeout_seconds, give_up - self._monotonic())
@@ -242,8 +261,7 @@ def _hosts(
     now: series.Now,
     lives: Mapping[Identity, _Life],
     names: Mapping[Identity, str],
-    at: float,
-    began: float,
+    settled: _Settled,
 ) -> tuple[HostRow, ...]:
     coverages, unattributed = series.coverages(now), series.unattributed(now)
     made = []
@@ -254,9 +272,9 @@ def _hosts(
         made.append(
             HostRow(
                 name=name,
-                sampled_at=None if sampled is None else began - max(0.0, at - sampled),
+                sampled_at=None if sampled is None else settled.monotonic_of(sampled),
                 sampled_ns=None if sampled is None else round(sampled * 1e9),
-                stale_after_seconds=max(5.0, _STALE_SCRAPES * (interval or 0.0)),
+                stale_after_seconds=max(5.0, _STALE_SCRAPES * (interval or 0.0)) + settled.seconds,
                 is_scraped=now.scraped.get(identity),
                 coverage=coverages.get(identity, Coverage()),
                 unattributed_ratio=unattributed.get(identity),

@@ -32,6 +32,22 @@ MAX_TOKEN_BYTES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
+class Engine:
+    """Who answers. A moment is whole in its answers once it is `settle_seconds` old.
+
+    `keeps_searches`: it finds series as it found them up to ten seconds ago for the same matchers.
+    """
+
+    name: str
+    settle_seconds: int = 0
+    keeps_searches: bool = False
+
+
+VICTORIA_METRICS = Engine("VictoriaMetrics", settle_seconds=2, keeps_searches=True)
+"""It makes samples visible second by second, and a new series later than others of its scrape."""
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """One series; points are (unix seconds, value), None for NaN and infinities."""
 
@@ -97,8 +113,8 @@ class PromQL:
             at = series[0].points[-1][0] if is_instant else self._server_clock(reply)
         return Answer(series, at, _caveats(content))
 
-    def engine(self, *, wait: float) -> str:
-        """Who answers: `Prometheus 2.42.0`, `VictoriaMetrics`, or as it calls itself. Raises as `query` does.
+    def engine(self, *, wait: float) -> Engine:
+        """Prometheus 2.42.0, VictoriaMetrics, or as it calls itself. Raises as `query` does.
 
         VictoriaMetrics answers with less than Prometheus does, and names its host in a header.
         """
@@ -107,10 +123,10 @@ class PromQL:
         facts = facts if isinstance(facts, dict) else {}
         version = parse.text(facts.get("version"), 24).partition("+")[0]
         if facts.get("application"):
-            return f"{parse.text(facts['application'], 32)} {version}".rstrip()
+            return Engine(f"{parse.text(facts['application'], 32)} {version}".rstrip())
         if facts.get("goVersion"):
-            return f"Prometheus {version}".rstrip()
-        return "VictoriaMetrics" if "X-Server-Hostname" in reply.headers else "the PromQL server"
+            return Engine(f"Prometheus {version}".rstrip())
+        return VICTORIA_METRICS if "X-Server-Hostname" in reply.headers else Engine("the PromQL server")
 
     def _get(self, verb: str, asked: Mapping[str, str], wait: float) -> tuple[Reply, dict[str, Any]]:
         url = f"{self.address}/api/v1/{verb}" + (f"?{urlencode(asked)}" if asked else "")

@@ -7,16 +7,17 @@ import pytest
 from hotstage_explorer.sources.expressions import Expressions
 
 
+@pytest.mark.parametrize("search", ["", "1700000000.000"])
 @pytest.mark.parametrize("selector", ["", 'job="hotstage"', 'job=~"a|b",env!="test"'])
-def test_every_expression_is_promql_under_every_selector(selector: str) -> None:
-    asks = Expressions(selector)
-    for expression in (asks.pulse, asks.ticks, asks.now, asks.stages(60), asks.windows):
+def test_every_expression_is_promql_under_every_selector(selector: str, search: str) -> None:
+    asks = Expressions(selector, search)
+    for expression in (asks.pulse(), asks.pulse(2), asks.ticks, asks.now, asks.stages(60), asks.windows):
         promql_parser.parse(expression)
 
 
 def test_the_selector_narrows_every_series() -> None:
     asks = Expressions('job="hotstage"')
-    for expression in (asks.pulse, asks.ticks, asks.now, asks.stages(60), asks.windows):
+    for expression in (asks.pulse(), asks.pulse(2), asks.ticks, asks.now, asks.stages(60), asks.windows):
         assert _selectors(promql_parser.parse(expression)) == {True}
 
 
