@@ -41,6 +41,47 @@ class Exporter:
         self._server.server_close()
 
 
+class Host:
+    """What one agent would export, in short: counters move with every scrape unless it `is_hung`."""
+
+    def __init__(self, heat: float, p95: str = "NaN") -> None:
+        self.heat = heat
+        self.p95 = p95
+        self.ticks = 0
+        self.is_hung = False
+        self.has_window = True
+
+    def text(self) -> str:
+        if not self.is_hung:
+            self.ticks += 10
+        route = '{endpoint="/v1/vision",instance_id="i-0",modality="image"}'
+        stage = 'stage="vision_encode",modality="image",model_name="m",gpu_uuid="GPU-1"'
+        ended = 30 * self.ticks
+        lines = [
+            "hotstage_up 1",
+            f'hotstage_ticks_total{{tick="fast"}} {self.ticks}',
+            f"hotstage_endpoint_instance_heat{route} {self.heat}",
+            f"hotstage_endpoint_instance_request_rate{route} 1.5",
+            f"hotstage_endpoint_instance_latency_p95_seconds{route} {self.p95}",
+            f"hotstage_endpoint_instance_requests{route} {ended}",
+            'hotstage_instance_load_ratio{instance_id="i-0"} 0.125',
+            "hotstage_unattributed_ratio 0.5",
+            "hotstage_coverage_attached_symbols 60",
+            'hotstage_build_info{version="0",loader="libbpf",rung="S"} 1',
+            f'hotstage_stage_duration_seconds_bucket{{{stage},le="0.0625"}} {ended // 2}',
+            f'hotstage_stage_duration_seconds_bucket{{{stage},le="0.125"}} {ended}',
+            f'hotstage_stage_duration_seconds_bucket{{{stage},le="+Inf"}} {ended}',
+            f"hotstage_stage_duration_seconds_count{{{stage}}} {ended}",
+            'hotstage_breaker_state{breaker="host",state="open"} 1',
+            'hotstage_breaker_state{breaker="host",state="closed"} 0',
+        ]
+        if self.has_window:
+            lines.append(
+                'hotstage_window_active{kind="stage_latency",severity="critical",stage="vision_encode"} 1'
+            )
+        return "\n".join(lines) + "\n"
+
+
 @contextmanager
 def exporting(text: Callable[[], str]) -> Iterator[Exporter]:
     made = Exporter(text)

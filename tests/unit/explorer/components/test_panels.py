@@ -13,6 +13,7 @@ from hotstage_explorer.picture import (
     Coverage,
     Evidence,
     HeatPoint,
+    HostRow,
     Picture,
     Problem,
     Section,
@@ -20,6 +21,7 @@ from hotstage_explorer.picture import (
     Stages,
     WindowRow,
 )
+from hotstage_explorer.sources.prometheus import origin
 
 NOW_NS = 1_700_000_020_000_000_000
 SECOND = 1_000_000_000
@@ -216,3 +218,76 @@ def test_empty_says_why() -> None:
         made = scene_notes.empty(picture, selection)
         assert made
         assert words in made.text()
+
+
+def hosts_of(*rows: HostRow, **parts: Any) -> Picture:
+    return live(origin=origin("Prometheus 2.42.0"), hosts=rows, **parts)
+
+
+def test_a_silent_host_among_others_is_named_with_its_age() -> None:
+    silent = HostRow("gpu-2", sampled_at=60.0, is_scraped=False)
+    picture = hosts_of(HostRow("gpu-1", sampled_at=100.0), silent)
+    assert notices.freshness(picture, 100.5) == "live"
+    (found,) = notices.notices(picture, 100.5)
+    assert found.title == "Silent hosts"
+    assert "gpu-2: its last sample is 40 s old and its scrape fails." in found.shown().text()
+
+
+def test_when_every_host_is_silent_the_page_is_old_however_short_that_is() -> None:
+    picture = hosts_of(HostRow("gpu-1", sampled_at=100.0, is_scraped=False))
+    assert notices.freshness(picture, 100.5) == "stale"
+    said = notices.notices(picture, 100.5)[0].shown().text()
+    assert "Prometheus 2.42.0 answers, but its last sample is from" in said
+    assert "its scrape fails" in said
+
+
+def test_what_a_source_says_against_its_answer_is_shown() -> None:
+    (found,) = notices.notices(hosts_of(caveats=("a store is gone",)), 100.5)
+    assert found.title == "Prometheus 2.42.0 says that its data is not whole"
+    assert "a store is gone." in found.shown().text()
+
+
+def test_the_source_is_named_with_its_address() -> None:
+    said_words = said(status.status(hosts_of(), "live", 100.0))
+    assert "Source" in said_words
+    assert "Prometheus 2.42.0 127.0.0.1:9178" in said_words
+    assert "not in the metrics" in said_words, "calls counted and lost are absent, with the reason"
+
+
+def test_a_window_from_metrics_names_its_host_and_has_no_cause() -> None:
+    row = WindowRow(
+        "x",
+        "stage_latency",
+        "critical",
+        True,
+        NOW_NS - 12 * SECOND,
+        None,
+        host="gpu-2",
+        count=2,
+        is_about=True,
+    )
+    text = windows.windows(section((row,)), NOW_NS, origin("Prometheus")).text()
+    assert "Stage latency × 2" in text
+    assert "since about" in text
+    assert "gpu-2" in text
+    assert "No cause is in the metrics." in text
+    assert windows.tally(section((row,))) == "2 open"
+
+
+def test_stages_of_several_hosts_have_a_column_for_them_and_say_what_quantiles_are_of() -> None:
+    rows = tuple(StageRow("queue", "text", requests=40, inflight=1, p95_seconds=0.2, host=h) for h in "ab")
+    made = stage_table.stage_table(
+        section(Stages(rows, quantiles_over="histogram, last 60 s")), (), origin("Prometheus")
+    )
+    heads = [head.text() for head in made.find("th")]
+    assert "Host" in heads
+    assert "P95histogram, last 60 s" in heads
+    assert made.text().count("unknown: not in the metrics") == 2, "the age of the oldest"
+
+
+def test_points_of_a_silent_host_are_left_out_with_the_reason() -> None:
+    old = HeatPoint("/a", "i-0", "text", 1.0, 1.0, 1.0, 30, 0.4, host="gpu-2", is_old=True)
+    selection = points.select((HeatPoint("/a", "i-0", "text", 1.0, 1.0, 1.0, 30, 0.4, host="gpu-1"), old))
+    text = said(scene_notes.caption(selection))
+    assert "on i-0 of gpu-1" in text
+    assert "Not drawn: 1 (host silent)" in text

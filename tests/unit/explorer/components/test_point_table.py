@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hotstage_explorer.components import point_table
 from hotstage_explorer.components.point_table import View, arranged
 from hotstage_explorer.components.point_table import point_table as table
@@ -67,3 +69,17 @@ def test_nothing_to_show_says_why() -> None:
     assert "Not read yet" in table(Section(()), View())[0].text()
     assert "No endpoint has served a request yet" in table(Section((), 1.0), View())[0].text()
     assert "matches “zzz”" in table(Section(ALL, 1.0), View(words="zzz"))[0].text()
+
+
+def test_several_hosts_have_a_column_that_is_sorted_and_filtered_by() -> None:
+    rows = tuple(replace(FAST, host=host, is_old=host == "gpu-2") for host in ("gpu-1", "gpu-2"))
+    shown, _ = table(Section(rows, 1.0), View())
+    assert "Host" in shown.text()
+    assert "silent" in shown.text()
+    assert [p.host for p in arranged(rows, View("host", True))] == ["gpu-2", "gpu-1"]
+    assert [p.host for p in arranged(rows, View(words="gpu-1"))] == ["gpu-1"]
+
+
+def test_a_single_host_has_no_column() -> None:
+    shown, _ = table(Section((FAST,), 1.0), View())
+    assert "Host" not in shown.text()
