@@ -137,13 +137,17 @@ def _hover_parts(p: HeatPoint) -> list[str]:
 
 
 def _labels(drawn: Sequence[HeatPoint]) -> list[str]:
-    """A name at the hottest point of each of the hottest endpoints: more names would hide each other."""
-    named: set[str] = set()
+    """A name at the hottest point of each of the hottest endpoints, per host where there are several: more
+    names would hide each other.
+    """
+    named: set[tuple[str, str]] = set()
     labels = []
     for p in drawn:
-        is_first = p.endpoint not in named and len(named) < MAX_LABELS
-        named.add(p.endpoint)
-        labels.append(_safe(p.endpoint, 32) if is_first else "")
+        is_first = (p.endpoint, p.host) not in named and len(named) < MAX_LABELS
+        named.add((p.endpoint, p.host))
+        labels.append(
+            _safe(p.endpoint, 32) + (f" · {_safe(p.host, 24)}" if p.host else "") if is_first else ""
+        )
     return labels
 
 
