@@ -10,7 +10,7 @@ PREFIX ?= /opt/hotstage
 DESTDIR ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser wheel deb image install uninstall
+.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside packages wheel deb image install uninstall
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -18,8 +18,18 @@ help: ## list the targets
 run: setup ## the demo: a simulated GPU host, a fault within the first minute, the explorer on a printed address
 	@$(BIN)/hotstage demo --fault encoder-stall@20-40
 
-test: lint ## lint, types, unit, BPF, integration and browser tests
-	$(PYTEST) --durations=20 tests
+# What needs the host for itself (probes see every process) runs beside what does not; the latter reports last.
+test: setup-tests ## lint, types, unit, BPF, integration and browser tests
+	@echo "lint, unit, contract and packaging tests run beside the others and report after them"
+	@$(MAKE) --no-print-directory beside >$(VENV)/beside.log 2>&1 & beside=$$!; \
+	$(MAKE) --no-print-directory host; host=$$?; \
+	wait $$beside; beside=$$?; cat $(VENV)/beside.log; exit $$((host || beside))
+
+host: setup-tests ## what loads real BPF, starts demos and drives a browser, one after the other
+	$(PYTEST) --durations=20 tests/bpf tests/simhost tests/integration tests/browser
+
+beside: lint
+	$(PYTEST) -q --durations=10 tests/unit tests/contracts tests/packaging
 
 check: lint ## what needs no root: lint, types, unit tests
 	$(PYTEST) tests/unit tests/contracts -q
@@ -80,6 +90,9 @@ uninstall: ## take the service away; PURGE=1 takes settings, state and the accou
 image: setup-tests ## build the container image and try it: two minutes, not part of test
 	@$(PYTHON) deploy/system_packages.py --only buildah
 	$(PYTEST) -m image tests/packaging
+
+packages: setup-tests ## install the .deb and the wheels into a clean Debian, run the demo there: three minutes, not part of test
+	$(PYTEST) -m clean_debian tests/packaging
 
 fmt: setup-tests ## format and apply safe fixes
 	$(BIN)/ruff format setup.py agent dashboards grafana tests deploy

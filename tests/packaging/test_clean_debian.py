@@ -15,7 +15,7 @@ import pytest
 from support.debian import CleanDebian
 from support.packages import DEMO, assert_counted_exactly
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.clean_debian, pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
 
 INSTALL = "apt-get install -y -q --no-install-recommends"
 APTS_OWN = ("/var/cache/apt/", "/var/lib/apt/", "/var/log/apt/", "/var/cache/debconf/")
