@@ -46,7 +46,7 @@ unit integration: setup-tests ## one layer of the tests
 	$(PYTEST) tests/$@
 
 kernel browser: setup-tests ## one kind of test: real BPF, real browser
-	$(PYTEST) -m $@ tests
+	$(PYTEST) -m '$@ and not clean_debian and not image' tests
 
 bench: setup ## the published numbers: overhead, counting
 	$(BIN)/hotstage bench overhead
