@@ -94,6 +94,8 @@ class Fetcher:
             token = self._target.token()
         except (OSError, UnicodeError) as error:
             raise FetchError("token", f"{self._target.token_file}: {_reason(error)}") from error
+        if token is not None and not (token.isprintable() and " " not in token and token):
+            raise FetchError("token", f"{self._target.token_file} does not hold one word: the token")
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         return headers
@@ -107,7 +109,8 @@ class Fetcher:
             raise FetchError("encoding", f"answers in {encoding[:32]!r}, which was not asked for")
         unpack = zlib.decompressobj(_GZIP) if encoding == "gzip" else None
         parts, size = [], 0
-        for chunk in response.stream(_CHUNK_BYTES, decode_content=False):
+        # Not `stream`: that reads the line with a chunk's size whole, however long it is.
+        while chunk := response.read1(_CHUNK_BYTES, decode_content=False):
             plain = chunk if unpack is None else unpack.decompress(chunk, self._max_bytes - size + 1)
             size += len(plain)
             if size > self._max_bytes:

@@ -129,7 +129,11 @@ class Engines:
         # Engines that were configured together are not all asked in the same moment.
         pause = random.uniform(0, min(self._period_seconds, 1.0) / 4)  # noqa: S311 (not a secret)
         while not self._stop.wait(pause):
-            scraper.look()
+            try:
+                scraper.look()
+            except Exception:
+                # Whatever an engine says must not end the thread that listens to it.
+                log.exception("engine %s: its page could not be read", scraper.target.name)
             pause = self._period_seconds
 
     def _watch(self) -> None:

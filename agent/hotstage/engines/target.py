@@ -67,8 +67,8 @@ def read_targets(endpoints: Iterable[EngineEndpoint]) -> tuple[EngineTarget, ...
 
 def _target(endpoint: EngineEndpoint) -> EngineTarget:
     place = f"engines.endpoints {endpoint.name}"
-    parts = urlsplit(endpoint.url)
     try:
+        parts = urlsplit(endpoint.url)
         host, port = parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
     except (KeyError, ValueError) as error:
         raise ConfigError(f"{place}: {endpoint.url}: {error}", remedy="http://host:port") from error

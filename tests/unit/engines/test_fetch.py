@@ -82,6 +82,13 @@ def test_a_token_that_is_not_there_is_said_and_nothing_is_asked(wire, tmp_path):
     assert kind == "token" and "No such file" in text and wire.connections == 0
 
 
+@pytest.mark.parametrize("text", ["two words", "two\nlines", ""])
+def test_a_file_that_is_no_token_is_said_and_not_sent(wire, tmp_path, text):
+    (tmp_path / "token").write_text(text)
+    kind, said = refused(fetcher(wire, token_file=str(tmp_path / "token")))
+    assert kind == "token" and "does not hold one word" in said and wire.connections == 0
+
+
 def test_a_redirect_is_not_followed(wire):
     wire.default = send(b"", "302 Found", f"Location: {wire.address}/other")
     assert refused(fetcher(wire)) == ("status", "answers 302: redirects are not followed")
@@ -115,9 +122,17 @@ def test_a_page_without_end_is_cut_at_the_limit(wire, pack):
         raw(b"SSH-2.0-OpenSSH_9.2\r\n"),
         raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
         raw(b""),
+        raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1" * 3_000_000),
         raw(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 500 + b"\r\n"),
     ],
-    ids=["too short", "another protocol", "broken chunks", "nothing", "headers without end"],
+    ids=[
+        "too short",
+        "another protocol",
+        "broken chunks",
+        "nothing",
+        "a size without end",
+        "headers without end",
+    ],
 )
 def test_an_answer_that_is_no_page_is_a_failure_with_a_reason(wire, answer):
     wire.default = answer

@@ -45,7 +45,7 @@ def test_a_url_with_a_secret_in_it_or_of_another_kind_is_refused_by_its_type(url
         msgspec.convert({"endpoints": [{"name": "e", "url": url}]}, EnginesConfig)
 
 
-@pytest.mark.parametrize("url", ["http://h:99999", "http://h:x"])
+@pytest.mark.parametrize("url", ["http://h:99999", "http://h:x", "http://[::1"])
 def test_a_port_that_is_none_is_refused(url):
     with pytest.raises(ConfigError) as caught:
         target(url)

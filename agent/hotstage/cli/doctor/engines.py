@@ -7,6 +7,7 @@ A token goes where the configuration sends it and nowhere else; it is never show
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -58,7 +59,11 @@ def check_engines(host: Host) -> Iterator[Finding]:
 def _engine(target: EngineTarget, config: EnginesConfig) -> Finding:
     limited = replace(config, timeout_seconds=min(config.timeout_seconds, LOOK_SECONDS))
     scraper = EngineScraper(target, limited, SystemClock())
+    cut = threading.Timer(limited.timeout_seconds + 0.1, scraper.fetcher.cut_if_late)
+    cut.daemon = True
+    cut.start()
     scraper.look()
+    cut.cancel()
     sample = scraper.sample
     name, data = f"engine {target.name}", {"url": target.url, "instance": target.instance}
     if sample.reason:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 
 import pytest
 from support.wire import listening, send
@@ -79,6 +81,19 @@ def test_what_is_wrong_with_a_page_is_said_with_what_mends_it(host, answer, said
         (finding,) = checked(host, endpoint(wire.address))
     assert finding.status is Status.WARN
     assert said in finding.detail and remedy in (finding.remedy or "")
+
+
+def test_an_engine_that_answers_byte_by_byte_is_given_up(host):
+    def drip(connection, _path):
+        with contextlib.suppress(OSError):
+            for _ in range(100):
+                connection.sendall(b"H")
+                threading.Event().wait(0.05)
+
+    with listening() as wire:
+        wire.default = drip
+        (finding,) = checked(host, endpoint(wire.address))
+    assert finding.status is Status.WARN and "no whole answer within 0.5 s" in finding.detail
 
 
 def test_a_configuration_that_mixes_engines_is_in_the_way(host):
