@@ -76,7 +76,8 @@ def test_the_licences_of_all_parts_are_inside(wheels: Path):
 def test_the_marks_bring_their_library_and_header_and_need_nothing(wheels: Path):
     wheel = wheel_of(wheels, "hotstage_marks")
     inside = set(wheel.namelist())
-    assert {"hotstage_marks/libhotstage_marks.so", "hotstage_marks/include/hotstage_marks.h"} <= inside
+    needed = ("libhotstage_marks.so", "include/hotstage_marks.h", "libhotstage_nvtx.so", "nvtx_rules.txt")
+    assert {f"hotstage_marks/{name}" for name in needed} <= inside
     assert {
         f"hotstage_marks/examples/{name}" for name in ("asyncio_server.py", "batch_loop.py", "server.cpp")
     } <= inside

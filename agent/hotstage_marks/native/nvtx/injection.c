@@ -19,7 +19,7 @@
 #define EXPORT __attribute__((visibility("default")))
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
-/* What the program calls. A domain's handle is its index; -1, no room for it, is ignored as a library's is. */
+/* What the program calls. A domain's handle is its index. */
 
 static void name_of_event(struct named *named, struct thread_ranges *thread, uint32_t domain,
 			  const struct abi_event *event)
@@ -38,7 +38,7 @@ static void name_of_event(struct named *named, struct thread_ranges *thread, uin
 
 static int is_ignored(uintptr_t domain)
 {
-	return domain >= MAX_DOMAINS || domain_is_ignored((uint32_t)domain);
+	return domain >= MAX_DOMAINS;
 }
 
 static int on_push_a(const char *text)
@@ -125,9 +125,9 @@ static void on_domain_end(uintptr_t domain, uint64_t id)
 
 static uintptr_t domain_handle(int domain)
 {
-	if (domain < 0)
+	if (domain == DOMAIN_NO_ROOM)
 		range_count(COUNT_TOO_MANY_DOMAINS);
-	return domain < 0 ? MAX_DOMAINS : (uintptr_t)domain;
+	return (uintptr_t)domain;
 }
 
 static uintptr_t on_domain_create_a(const char *name)
@@ -226,7 +226,7 @@ EXPORT uint32_t hotstage_nvtx_explain(const char *domain, const char *name)
 
 	pthread_once(&loaded, load);
 	index = domain_of_name(domain);
-	if (index >= 0 && !domain_is_ignored((uint32_t)index))
+	if (!is_ignored((uintptr_t)index))
 		name_of_text(&named, &thread_ranges.seen, (uint32_t)index, name);
 	return named.result;
 }

@@ -38,28 +38,29 @@ void domains_load(void)
 int domain_of_name(const char *name)
 {
 	size_t length = name ? strnlen(name, MAX_TEXT - 1) : 0;
+	char copy[MAX_TEXT] = {0};
+	struct rule_set rules;
 
 	if (!length)
 		return 0;
+	memcpy(copy, name, length);
+	rules_of_domain(&rules, copy);
+	if (rules.is_ignored)
+		return DOMAIN_IGNORED;
 	for (uint32_t i = 1; i < MAX_DOMAINS; i++) {
 		struct domain *domain = &domains[i];
 		uint32_t state = 0;
 
 		if (__atomic_compare_exchange_n(&domain->state, &state, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
-			memcpy(domain->name, name, length);
-			rules_of_domain(&domain->rules, domain->name);
+			memcpy(domain->name, copy, MAX_TEXT);
+			domain->rules = rules;
 			__atomic_store_n(&domain->state, 2, __ATOMIC_RELEASE);
 			return (int)i;
 		}
-		if (state == 2 && !memcmp(domain->name, name, length) && !domain->name[length])
+		if (state == 2 && !memcmp(domain->name, copy, MAX_TEXT))
 			return (int)i;
 	}
-	return -1;
-}
-
-int domain_is_ignored(uint32_t domain)
-{
-	return (int)domains[domain].rules.is_ignored;
+	return DOMAIN_NO_ROOM;
 }
 
 static int is_digit(char letter)

@@ -18,9 +18,13 @@ struct named {
 	char id[MAX_ID]; /* "": none */
 };
 
-/* Domain 0 has no name. Index of the domain of this name, made when it is new; 0..MAX_DOMAINS - 1, or -1: no room. */
+/*
+ * Domain 0 has no name. Index of the domain of this name, made when it is new; domains of one name are one, and last
+ * as long as the process. Of an index from MAX_DOMAINS on nothing is ever said.
+ */
+#define DOMAIN_IGNORED MAX_DOMAINS
+#define DOMAIN_NO_ROOM (MAX_DOMAINS + 1)
 int domain_of_name(const char *name);
-int domain_is_ignored(uint32_t domain);
 void domains_load(void); /* after rules_load() */
 
 /* The names that a thread has used last, by their addresses: a copy of each, and what the rules say of it. */
