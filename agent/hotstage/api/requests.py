@@ -79,6 +79,7 @@ class RequestLog:
             "model": clean_name(row["model"]),
             "pid": int(row["tgid"]),
             "traceparent": clean_name(row["traceparent"]) or None,
+            "input_digest": f"{int(row['input_digest']):016x}" if row["input_digest"] else None,
             "outcome": OUTCOMES[outcome] if outcome < len(OUTCOMES) else "unknown",
             "ended_at": rfc3339(at_ns),
             "ended_at_ns": at_ns,

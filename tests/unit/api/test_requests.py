@@ -41,6 +41,13 @@ def test_a_request_comes_with_its_stages_and_when_it_ended(log, clock):
     assert body["totals"] == {"started": 4, "finished": 1, "open": 3, "refused": 0}
 
 
+def test_a_request_comes_with_the_digest_of_its_input_or_none(log):
+    told, untold = finished(1), finished(2)
+    told["input_digest"] = 0xABC
+    log.add(rows(told, untold), 0)
+    assert [row["input_digest"] for row in log.document(0, 10)["requests"]] == ["0000000000000abc", None]
+
+
 def test_a_reader_goes_on_from_where_it_was(log):
     log.add(rows(finished(1), finished(2)), 0)
     log.add(rows(finished(3)), 0)
