@@ -16,8 +16,8 @@ from hotstage.frame.served import Cells
 _PHASES = {
     "ttft": ("p50", "p95"),
     "itl": ("p50", "p95"),
-    "e2e": ("p50", "p95"),
-    "queue": ("p95",),
+    "e2e": ("p50", "p95", "mean"),
+    "queue": ("p95", "mean"),
     "prefill": ("p95",),
     "decode": ("p95",),
 }
@@ -40,6 +40,6 @@ def fill_engines(engines: Iterable[EngineSample], at_ns: int, cells: Cells) -> N
         cell["engine_output_token_rate"] = total.output_token_rate
         cell["engine_preemption_rate"] = total.preemption_rate
         for name, phase in total.phases.items():
-            seconds = {"p50": phase.p50_seconds, "p95": phase.p95_seconds}
-            for rank in _PHASES[name]:
-                cell[f"engine_{name}_{rank}_seconds"] = seconds[rank]
+            seconds = {"p50": phase.p50_seconds, "p95": phase.p95_seconds, "mean": phase.mean_seconds}
+            for which in _PHASES[name]:
+                cell[f"engine_{name}_{which}_seconds"] = seconds[which]

@@ -72,6 +72,13 @@ PHASE_P95 = _row(
     "phase",
     cap=6 * _ENGINES,
 )
+PHASE_MEAN = _row(
+    "phase_mean_seconds",
+    "gauge",
+    "Mean of a phase over the engine's last 60 s, exact; Triton tells of most phases nothing else.",
+    "phase",
+    cap=36,
+)
 SCRAPE = Metric(
     "hotstage_engine_scrape_duration_seconds",
     "gauge",

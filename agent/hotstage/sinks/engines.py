@@ -63,8 +63,10 @@ def _put_model(children: dict[Metric, Children], labels: tuple[str, ...], model:
             children[metric].append((labels, value))
     children[metrics.WAITING] += [((*labels, reason), value) for reason, value in model.waiting.items()]
     children[metrics.REQUESTS] += [((*labels, outcome), value) for outcome, value in model.requests.items()]
-    children[metrics.PHASE_P95] += [
-        ((*labels, name), phase.p95_seconds)
-        for name, phase in model.phases.items()
-        if not math.isnan(phase.p95_seconds)
-    ]
+    for name, phase in model.phases.items():
+        for metric, seconds in (
+            (metrics.PHASE_P95, phase.p95_seconds),
+            (metrics.PHASE_MEAN, phase.mean_seconds),
+        ):
+            if not math.isnan(seconds):
+                children[metric].append(((*labels, name), seconds))

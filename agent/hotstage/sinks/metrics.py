@@ -25,7 +25,7 @@ STAGE_DURATION = Metric(
     "histogram",
     _STAGE,
     "Duration of ended stages, host begin to end.",
-    cap=86,
+    cap=84,
     edges=STAGE_EDGES,
 )
 STAGE_INFLIGHT = Metric(

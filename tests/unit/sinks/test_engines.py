@@ -67,10 +67,13 @@ def test_an_engine_is_told_apart_by_instance_model_and_runtime(exported):
     assert found["hotstage_engine_scrape_duration_seconds"] == {("vllm-0",): 0.02}
 
 
-def test_a_quantile_that_is_not_known_has_no_series(exported):
-    assert exported(engine())["hotstage_engine_phase_p95_seconds"] == {
-        ("vllm-0", "sim/vlm", "ttft", "vllm"): 0.4
+def test_a_quantile_that_is_not_known_has_no_series_and_a_mean_that_is_has_one(exported):
+    found = exported(engine())
+    assert {labels[2]: value for labels, value in found["hotstage_engine_phase_mean_seconds"].items()} == {
+        "ttft": 0.2,
+        "queue": 0.0,
     }
+    assert found["hotstage_engine_phase_p95_seconds"] == {("vllm-0", "sim/vlm", "ttft", "vllm"): 0.4}
 
 
 def test_all_metrics_of_engines_are_exported_when_all_is_told(exported):
