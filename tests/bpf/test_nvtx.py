@@ -28,7 +28,7 @@ pytestmark = pytest.mark.kernel
 pytest.importorskip("nvtx", reason="the real package is what this is about: pip install nvtx")
 
 PROGRAM = """
-import ctypes, sys
+import ctypes, os, sys
 import nvtx
 cuda = ctypes.CDLL(sys.argv[1])
 
@@ -69,6 +69,12 @@ for line in sys.stdin:
     elif line == "end\\n":
         nvtx.end_range(queue)
         nvtx.end_range(request)
+    elif line == "fork\\n":
+        child = os.fork()
+        if not child:
+            serve()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0, "the child has lived"
     print("done", flush=True)
 """
 LAUNCH = CUDA_DRIVER.by_symbol()["cuLaunchKernel"].call_id
@@ -155,3 +161,12 @@ def test_a_request_that_its_program_names_is_in_the_stage_it_says(engine: ProbeE
     finished = engine.read_fast().finished
     (done,) = finished[finished["tgid"] == program.pid]
     assert (done["id"], done["stage_mask"], done["outcome"]) == (b"r-1", 1 << Stage.queue, 0)
+
+
+def test_a_child_that_a_watched_program_forks_goes_on_marking(engine: ProbeEngine, program: Untouched):
+    wait_until(lambda: is_attached(engine, program.pid), "driver and marks are attached")
+    program.do(
+        "serve"
+    )  # Linux 6.18 makes a call of a probed five-byte nop at its first hit; the child has no target
+    program.do("fork")
+    assert launches_by_stage(engine, program.pid) == TRUTH

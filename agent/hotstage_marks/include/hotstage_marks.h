@@ -3,7 +3,7 @@
  * hotstage marks for C and C++ servers: say which request is in which stage, for next to nothing.
  *
  * Link with -lhotstage_marks. Every call is a few instructions and one call to an exported probe point, a function
- * that begins with a five-byte nop and returns; a watcher attaches to the probe points, nobody else sees them. No call
+ * that begins with a nop and returns; a watcher attaches to the probe points, nobody else sees them. No call
  * here allocates, blocks, prints or fails.
  *
  * Times are the watcher's business. Strings are copied, bounded and cut between UTF-8 characters.

@@ -10,12 +10,13 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /*
- * In assembly, so that neither -fcf-protection, -pg, -O0 nor a sanitiser can put anything before the nop. On x86-64
- * the five-byte nop is what the kernel emulates, and from 6.18 on turns into a call instead of a trap.
+ * In assembly, so that neither -fcf-protection, -pg, -O0 nor a sanitiser can put anything before the nop, which the
+ * kernel emulates. On x86-64 it must not be the five-byte one: Linux 6.18 turns that into a call to a page which a
+ * forked child does not inherit, so that the child of a watched program would crash at its first mark.
  */
 #if defined(__x86_64__)
-#define PROBE_POINT_BODY ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n\tret\n"
-#define PROBE_POINT_UNTOUCHED 0x0f /* with a watcher: int3, or the call that the kernel makes of it */
+#define PROBE_POINT_BODY ".byte 0x90\n\tret\n"
+#define PROBE_POINT_UNTOUCHED 0x90 /* with a watcher: int3 */
 #elif defined(__aarch64__)
 #define PROBE_POINT_BODY "nop\n\tret\n"
 #define PROBE_POINT_UNTOUCHED 0x1f /* with a watcher: brk, which ends in 00 */

@@ -2,7 +2,7 @@
 # The marks' probe points, as the marks library exports them.
 
 #define MARK(name) .globl name; .type name, %function; .p2align 4; name: \
-	.byte 0x0f, 0x1f, 0x44, 0x00, 0x00; ret; .size name, . - name
+	.byte 0x90; ret; .size name, . - name
 
 	.text
 	MARK(hotstage_mark_stage_begin)

@@ -15,7 +15,7 @@ from hotstage_marks import _native
 LIBRARY = Path(hotstage_marks.__file__).with_name("libhotstage_marks.so")
 POINTS = ("stage_begin", "stage_end", "span_begin", "span_end", "request_begin", "request_end", "tokens")
 NOP_AND_RETURN = {
-    "x86_64": bytes.fromhex("0f1f440000c3"),
+    "x86_64": bytes.fromhex("90c3"),
     "aarch64": bytes.fromhex("1f2003d5c0035fd6"),
 }[platform.machine()]
 

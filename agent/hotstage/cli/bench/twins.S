@@ -4,7 +4,7 @@
 
 #ifdef __x86_64__
 #define BODY push %rbp; lea (%rdi,%rsi), %rax; pop %rbp; ret
-#define MARK .byte 0x0f, 0x1f, 0x44, 0x00, 0x00; ret
+#define MARK .byte 0x90; ret
 #define STUB_ENTRY cmpl $0x321cba00, entry_flag(%rip); je 1f; 1: push %rbp; lea (%rdi,%rsi), %rax; pop %rbp; ret
 #else
 #define BODY add x0, x0, x1; ret
