@@ -16,6 +16,7 @@ from dash import Dash
 from flask import jsonify
 
 from hotstage.service import service_manager
+from hotstage_explorer import library
 from hotstage_explorer.components.notices import freshness
 from hotstage_explorer.feed import Feed
 from hotstage_explorer.lifeline import Lifeline
@@ -26,14 +27,14 @@ from hotstage_explorer.sources.base import Source
 SLOW_PEER_SECONDS = 15
 """A connection that says nothing for this long makes room for others."""
 
-_INDEX = """<!DOCTYPE html>
+_INDEX = f"""<!DOCTYPE html>
 <html lang="en">
-<head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}
-<link rel="preload" as="script" href="/_dash-component-suites/plotly/package_data/plotly.min.js"></head>
+<head>{{%metas%}}<title>{{%title%}}</title>{{%favicon%}}{{%css%}}
+<link rel="preload" as="script" href="{library.PATH}"></head>
 <body>
-{%app_entry%}
+{{%app_entry%}}
 <noscript><p class="nothing">This page needs JavaScript; the agent's HTTP API does not.</p></noscript>
-<footer hidden>{%config%}{%scripts%}{%renderer%}</footer>
+<footer hidden>{{%config%}}{{%scripts%}}{{%renderer%}}</footer>
 </body>
 </html>"""
 
@@ -71,6 +72,7 @@ def create_app(source: Source, *, listen_host: str = "127.0.0.1") -> Dash:
         return jsonify({"status": "ok", "source": source})
 
     app.server.add_url_rule("/healthz", view_func=healthz)
+    library.serve_library(app.server)
     guard(app.server, content_policy(app.csp_hashes()), own_names(listen_host))
     return app
 

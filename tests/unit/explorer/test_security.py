@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from flask.testing import FlaskClient
 
+from hotstage_explorer import library
 from hotstage_explorer.app import create_app
 from hotstage_explorer.picture import AGENT, Picture
 from hotstage_explorer.security import is_allowed, own_names
@@ -90,6 +91,7 @@ def test_the_script_of_the_first_view_is_fetched_early_from_where_dash_takes_it(
     link = page.split('rel="preload" as="script" href="')[1].split('"')[0]
     with client.get(link) as answer:
         assert answer.status_code == 200
+        assert answer.data == library.FILE.read_bytes(), "our part of plotly.js, in place of the whole"
 
 
 def test_health_is_ours_and_not_the_agents(client: FlaskClient) -> None:
