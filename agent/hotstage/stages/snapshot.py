@@ -50,6 +50,7 @@ def snapshot(
     return Snapshot(
         taken_at=rfc3339(taken_ns),
         taken_at_ns=taken_ns,
+        wall_offset_ns=offset_ns,
         requests=request_states(requests, keys, busy, threads, finder, sample.at_ns, offset_ns),
         requests_total=total,
         threads=threads[:THREADS_MAX],

@@ -99,16 +99,19 @@ def diff(before: Snapshot, after: Snapshot, names: tuple[str, str] = ("before", 
     later = {request.key: request for request in after.requests}
     both = [(earlier[key], request) for key, request in later.items() if key in earlier]
     moved, still = [], []
+    # The wall clock may have been set in between: times are compared on the clock that never is.
+    offset_ns = after.wall_offset_ns - before.wall_offset_ns
     for then, now in both:
-        steps = _steps(then, now)
-        if steps or now.updated_at_ns > then.updated_at_ns or _grew(then.launches, now.launches):
+        steps = _steps(then, now, offset_ns)
+        has_spoken = now.updated_at_ns - offset_ns > then.updated_at_ns
+        if steps or has_spoken or _grew(then.launches, now.launches):
             moved.append(_moved(then, now, steps))
         else:
             still.append(_still(now, after.taken_at_ns))
     return SnapshotDiff(
         before=_side(before, names[0]),
         after=_side(after, names[1]),
-        seconds=(after.taken_at_ns - before.taken_at_ns) / 1e9,
+        seconds=(after.taken_at_ns - before.taken_at_ns - offset_ns) / 1e9,
         came=[_passing(request) for key, request in later.items() if key not in earlier],
         went=[_passing(request) for key, request in earlier.items() if key not in later],
         moved=moved,
@@ -125,7 +128,7 @@ def sits_in(request: RequestState) -> tuple[ThreadState | None, Literal["request
     return None, None
 
 
-def _steps(then: RequestState, now: RequestState) -> list[Step]:
+def _steps(then: RequestState, now: RequestState, offset_ns: int) -> list[Step]:
     counts = {part.stage: part.count for part in then.stages}
     opened = {part.stage: part.since_ns for part in then.open}
     steps = [
@@ -137,7 +140,7 @@ def _steps(then: RequestState, now: RequestState) -> list[Step]:
     steps += [
         (part.stage, Step(part.stage, part.modality, "began_again" if part.stage in known else "began"))
         for part in now.open
-        if part.since_ns != opened.get(part.stage)
+        if part.since_ns - offset_ns != opened.get(part.stage)
     ]
     order = {part.stage: place for place, part in enumerate(now.stages)}
     return [step for _, step in sorted(steps, key=lambda each: order.get(each[0], len(order)))]

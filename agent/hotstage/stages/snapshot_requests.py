@@ -74,7 +74,7 @@ def request_states(
         _known(requests["cuda_stream"]),
         devices,
         contexts,
-        [[threads[each] for each in working[row]] if row in working else [] for row in range(len(keys))],
+        _own_threads(threads, working, len(keys)),
         _stage_threads(requests, busy, threads, working),
         [{part.modality: part.tokens for part in parts if part.tokens} for parts in modalities],
         requests["output_tokens"].tolist(),
@@ -120,6 +120,16 @@ def _credited(requests: NDArray[Any], busy: BusyThreads) -> list[list[int | None
     ]
 
 
+def _own_threads(
+    threads: list[ThreadState], working: dict[int, list[int]], count: int
+) -> list[list[ThreadState]]:
+    nobody: list[ThreadState] = []  # one for all: lists are what a garbage collector looks at
+    found = [nobody] * count
+    for row, own in working.items():
+        found[row] = [threads[each] for each in own]
+    return found
+
+
 def _stage_threads(
     requests: NDArray[Any], busy: BusyThreads, threads: list[ThreadState], working: dict[int, list[int]]
 ) -> list[list[ThreadState]]:
@@ -133,7 +143,8 @@ def _stage_threads(
     for pid, mask in set(keys):
         rows = (by_stage.get((pid, stage), ()) for stage in range(STAGE_SLOTS) if mask >> stage & 1)
         known[pid, mask] = [threads[each] for each in sorted(chain.from_iterable(rows))]
-    return [[] if row in working else known[key] for row, key in enumerate(keys)]
+    nobody: list[ThreadState] = []
+    return [nobody if row in working else known[key] for row, key in enumerate(keys)]
 
 
 @lru_cache(maxsize=4096)
@@ -170,26 +181,28 @@ def _open(slots: NDArray[Any], at_ns: int, offset_ns: int) -> list[list[OpenStag
 def _modalities(requests: NDArray[Any], offset_ns: int) -> list[list[ModalityState]]:
     """First and last time and the tokens of each modality that a request has touched."""
     slots, words = requests["stages"], requests["modality_words"]
-    count = len(requests)
-    used = (slots["count"] > 0) | (slots["open"] > 0)
-    modality = np.minimum(slots["modality"], Modality.unknown)
-    began = slots["began_ns"].astype(np.int64)
-    again = slots["count"].astype(np.int64) + slots["open"] > 1
-    tokens = slots["tokens"].astype(np.int64)
-    first = np.empty((count, MODALITIES), np.int64)
-    said = np.empty((count, MODALITIES), np.int64)
-    is_again = np.empty((count, MODALITIES), np.bool_)
-    for each in range(MODALITIES):
-        of = used & (modality == each)
-        first[:, each] = np.where(of, began, _NEVER).min(axis=1)
+    # By what is used, not by all slots: a request uses a quarter of them.
+    in_row, in_slot = np.nonzero((slots["count"] > 0) | (slots["open"] > 0))
+    cell = in_row * MODALITIES + np.minimum(slots["modality"][in_row, in_slot], Modality.unknown)
+    order = np.argsort(cell, kind="stable")
+    in_row, in_slot, cell = in_row[order], in_slot[order], cell[order]
+    heads = np.flatnonzero(np.diff(cell, prepend=-1))
+    first = np.full(words.size, _NEVER, np.int64)
+    said, is_again = np.zeros(words.size, np.int64), np.zeros(words.size, np.bool_)
+    if len(heads):
+        began, tokens, count, opened = (
+            slots[name][in_row, in_slot].astype(np.int64) for name in ("began_ns", "tokens", "count", "open")
+        )
+        first[cell[heads]] = np.minimum.reduceat(began, heads)
         # Stages of one modality pass the same input on: the largest is the input, not the sum.
-        said[:, each] = np.where(of, tokens, 0).max(axis=1)
-        is_again[:, each] = (of & again).any(axis=1)
-    row, place = np.nonzero((first != _NEVER) | (words != 0))
-    word, begin = words[row, place], first[row, place]
+        said[cell[heads]] = np.maximum.reduceat(tokens, heads)
+        is_again[cell[heads]] = np.maximum.reduceat(count + opened, heads) > 1
+    place = np.flatnonzero((first != _NEVER) | (words.ravel() != 0))
+    row, modality = np.divmod(place, MODALITIES)
+    word, begin = words[row, modality], first[place]
     begun, begun_ns = moments_of(np.where(begin == _NEVER, 0, begin), offset_ns)
     last, last_ns = moments_of((word & _WORD_NS) << np.uint64(8), offset_ns)
-    columns = (place, begin == _NEVER, is_again[row, place], word, word >> np.uint64(56), said[row, place])
+    columns = (modality, begin == _NEVER, is_again[place], word, word >> np.uint64(56), said[place])
     items = [
         ModalityState(
             _MODALITY_NAMES[at],
@@ -205,7 +218,7 @@ def _modalities(requests: NDArray[Any], offset_ns: int) -> list[list[ModalitySta
             zip(*(column.tolist() for column in columns), strict=True)
         )
     ]
-    return grouped(row, items, count)
+    return grouped(row, items, len(requests))
 
 
 def _digests(requests: NDArray[Any]) -> list[str | None]:

@@ -124,6 +124,7 @@ class Snapshot(Struct, frozen=True):
 
     taken_at: Time
     taken_at_ns: int
+    wall_offset_ns: Annotated[int, Meta(description="wall clock minus CLOCK_MONOTONIC, as it was then")]
     requests: list[RequestState]
     requests_total: int
     threads: list[ThreadState]

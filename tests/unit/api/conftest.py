@@ -88,6 +88,7 @@ class Served:
 NOTHING_IN_FLIGHT = Snapshot(
     taken_at="1970-01-01T00:00:05.000Z",
     taken_at_ns=5_000_000_000,
+    wall_offset_ns=0,
     requests=[],
     requests_total=0,
     threads=[],

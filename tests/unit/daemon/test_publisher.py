@@ -20,7 +20,7 @@ from hotstage.store.store import Store
 from hotstage.windows.window import WindowUpdate
 from hotstage_marks.breakers import BreakerPage as Reader
 
-EMPTY = Snapshot("1970-01-01T00:00:00.000Z", 0, [], 0, [], 0, 0, {})
+EMPTY = Snapshot("1970-01-01T00:00:00.000Z", 0, 0, [], 0, [], 0, 0, {})
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ CAUSES = (SnapshotCause("breaker", "host", None),)
 
 
 def empty():
-    return Snapshot("1970-01-01T00:00:00.000Z", 0, [], 0, [], 0, 3, {})
+    return Snapshot("1970-01-01T00:00:00.000Z", 0, 0, [], 0, [], 0, 3, {})
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_what_the_disk_refuses_waits_for_it_and_is_stored_then(keeper, store, mo
     store.database.maintain(f"PRAGMA max_page_count = {pages}")
 
     def large():
-        return Snapshot("x", 0, [], 0, [], 0, 0, {f"{n:x}": n * 7919 for n in range(30_000)})
+        return Snapshot("x", 0, 0, [], 0, [], 0, 0, {f"{n:x}": n * 7919 for n in range(30_000)})
 
     keeper.keep(CAUSES, 1, large)
     until(lambda: keeper.state().error is not None, "the disk's refusal")
@@ -108,7 +108,7 @@ def test_what_is_left_at_the_end_is_counted(store, clock):
     store.database.maintain(f"PRAGMA max_page_count = {pages}")
     keeper.start()
     keeper.keep(
-        CAUSES, 1, lambda: Snapshot("x", 0, [], 0, [], 0, 0, {f"{n:x}": n * 7919 for n in range(30_000)})
+        CAUSES, 1, lambda: Snapshot("x", 0, 0, [], 0, [], 0, 0, {f"{n:x}": n * 7919 for n in range(30_000)})
     )
     keeper.stop(5.0)
     assert keeper.state().lost_total == 1

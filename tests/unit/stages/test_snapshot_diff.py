@@ -101,3 +101,15 @@ def test_one_id_used_for_two_requests_is_two_requests(clock):
     again = KernelRequest(1, at_ns=START + 5 * SECOND)
     found = between(clock, [request(1)], [again])
     assert (len(found.came), len(found.went)) == (1, 1)
+
+
+def test_a_wall_clock_that_was_set_in_between_moves_nothing(clock):
+    class SetClock(type(clock)):
+        WALL_OFFSET_NS = clock.WALL_OFFSET_NS + 3600 * SECOND
+
+    requests = [request(1).begin(Stage.vision_encode, START + MS)]
+    before = snapshot(sample(START + SECOND, requests=requests), clock, {})
+    after = snapshot(sample(START + 3 * SECOND, requests=requests), SetClock(), {})
+    found = diff(before, after)
+    assert [each.id for each in found.still] == ["r-1"]
+    assert found.seconds == 2.0
