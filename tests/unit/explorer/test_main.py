@@ -23,6 +23,29 @@ def test_a_bad_agent_address_is_a_usage_error(agent: str) -> None:
     assert agent in outcome.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--prometheus", "ftp://h"], "http://127.0.0.1:9090"),
+        (
+            ["--prometheus", "http://h", "--prometheus-selector", 'job="a"} or up{job="b"'],
+            "prometheus_selector",
+        ),
+        (["--prometheus", "http://h", "--prometheus-token-file", "/t"], "https"),
+    ],
+)
+def test_a_bad_prometheus_is_a_usage_error_that_says_what_is_good(arguments: list[str], words: str) -> None:
+    outcome = CliRunner().invoke(main, ["--listen", "127.0.0.1:0", *arguments])
+    assert outcome.exit_code == 2
+    assert words in outcome.output
+
+
+def test_credentials_in_an_address_are_not_repeated() -> None:
+    outcome = CliRunner().invoke(main, ["--listen", "127.0.0.1:0", "--agent", "http://u:hunter2@h/"])
+    assert outcome.exit_code == 2
+    assert "hunter2" not in outcome.output
+
+
 def test_a_port_in_use_is_said_with_a_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
