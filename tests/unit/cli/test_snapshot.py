@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage snapshot` against an agent's answers: what it shows, keeps in a file, compares and plans."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from support.kernel_rows import MS, SECOND, KernelRequest, Modality, Stage, sample, thread
+
+from hotstage.cli.snapshot import snapshot as command
+from hotstage.config.snapshots import RecoveryConfig
+from hotstage.errors import HotstageError
+from hotstage.stages.recovery import recovery_plan
+from hotstage.stages.snapshot import snapshot
+from hotstage.stages.snapshot_types import Snapshot
+
+START = 50 * SECOND
+
+
+@pytest.fixture
+def taken(clock) -> Callable[[float], Snapshot]:
+    """`taken(seconds)`: the same stuck request, so many seconds after its start."""
+
+    def make(seconds: float) -> Snapshot:
+        request = KernelRequest(1, at_ns=START).begin(Stage.preprocess, START, modality=Modality.image)
+        request.end(Stage.preprocess, START + MS)
+        request.begin(Stage.vision_encode, START + 2 * MS, modality=Modality.image)
+        request.row["updated_ns"] = START + 2 * MS
+        worker = thread(7, call=64, since_ns=START + 3 * MS, stage=Stage.vision_encode)
+        worker["request_hash"], worker["device"] = 1, 3
+        found = sample(START + round(seconds * SECOND), requests=[request], threads=[worker], unclean=2)
+        return snapshot(found, clock, {64: "cuEventSynchronize"})
+
+    return make
+
+
+@pytest.fixture
+def agent(taken) -> Iterator[str]:
+    """The address of a server that answers as an agent does."""
+    live = msgspec.to_builtins(taken(9)) | {"host": "gpu-7", "tick": 1}
+    stored = {"id": "s-1", "window_id": "w-1", "snapshot": msgspec.to_builtins(taken(1))}
+    causes = [{"kind": "window", "name": "w-1", "window_id": "w-1"}]
+    row = {"id": "s-1", "taken_at": "2026-11-29T18:00:00.000Z", "requests": 1, "threads": 1, "causes": causes}
+    plan = msgspec.to_builtins(recovery_plan(taken(9), RecoveryConfig()))
+    answers = {
+        "/v1/snapshot": live,
+        "/v1/snapshots/w-1": stored,
+        "/v1/snapshots/s-old": {"snapshot": {"requests": [{"id": "r-1"}]}},
+        "/v1/snapshots?limit=50": {"snapshots": [row]},
+        "/v1/snapshot/plan": plan,
+        "/v1/snapshots/w-1/plan": plan | {"snapshot_id": "s-1"},
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = answers.get(self.path)
+            problem = {"error": {"message": "no such snapshot", "remedy": "list them"}}
+            body = json.dumps(problem if found is None else found).encode()
+            self.send_response(404 if found is None else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    serving.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    serving.join(5)
+    server.server_close()
+
+
+@pytest.fixture
+def run(agent, monkeypatch, tmp_path) -> Callable[..., str]:
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*words: str) -> str:
+        done = CliRunner().invoke(command, [*words, "--agent", agent], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    return invoke
+
+
+def test_the_table_names_the_stage_the_call_and_since_when(run):
+    request, call = (line for line in run().splitlines() if line.startswith(("r-1", "100\t")))
+    assert request.split("\t") == [
+        "r-1", "/v1/chat", "i-0", "3", "vision_encode/image", "9 s", "cuEventSynchronize (7)", "9 s",
+        "preprocess",
+    ]  # fmt: skip
+    assert call.split("\t")[:4] == ["100", "7", "cuEventSynchronize", "9 s"]
+    assert "2 entries came or went during the read" in run()
+
+
+def test_json_is_the_agents_answer(run):
+    assert json.loads(run("--json"))["host"] == "gpu-7"
+
+
+def test_what_was_saved_compares_with_now_and_with_a_window(run, tmp_path):
+    assert run("--window", "w-1", "--save", "a.json") == "a.json: 1 requests\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    for before in ("a.json", "w-1"):
+        lines = run("diff", before, "now").splitlines()
+        assert lines[0].endswith("8 s: 0 came, 0 went, 0 moved, 1 still")
+        assert lines[2].split("\t")[:6] == [
+            "r-1", "still", "i-0", "vision_encode/image", "9 s", "cuEventSynchronize (7)",
+        ]  # fmt: skip
+    found = json.loads(run("diff", "a.json", "now", "--json"))
+    assert found["still"][0]["call"]["call"] == "cuEventSynchronize"
+    assert found["before"]["name"] == "a.json"
+
+
+def test_stored_ones_are_listed_with_their_causes(run):
+    assert run("list").splitlines()[1].split("\t") == [
+        "s-1", "2026-11-29T18:00:00.000Z", "1", "1", "window w-1",
+    ]  # fmt: skip
+
+
+def test_the_plan_says_from_where_each_request_goes_on(run):
+    lines = run("plan").splitlines()
+    assert lines[0] == "results that survive, as declared: gateway media_fetch"
+    assert lines[2].split("\t") == [
+        "r-1", "i-0", "preprocess", "vision_encode", "redo", "preprocess", "preprocess vision_encode",
+    ]  # fmt: skip
+    assert json.loads(run("plan", "--window", "w-1", "--json"))["snapshot_id"] == "s-1"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("now", "w-1", "now was taken after w-1"),
+        ("w-9", "now", "no such snapshot"),
+        ("gone/a.json", "now", "gone/a.json: no such file"),
+        ("s-old", "now", "not a snapshot that this version reads"),
+        ("text.json", "now", "text.json is not JSON"),
+    ],
+)
+def test_what_cannot_be_compared_is_named_with_a_remedy(agent, monkeypatch, tmp_path, before, after, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.json").write_text("hello")
+    with pytest.raises(HotstageError, match=says) as raised:
+        CliRunner().invoke(command, ["diff", before, after, "--agent", agent], catch_exceptions=False)
+    assert raised.value.remedy
+
+
+def test_a_file_that_cannot_be_written_is_named(agent, tmp_path):
+    target = tmp_path / "absent" / "a.json"
+    with pytest.raises(HotstageError, match=r"cannot write .*absent/a\.json"):
+        CliRunner().invoke(command, ["--save", str(target), "--agent", agent], catch_exceptions=False)
