@@ -75,7 +75,7 @@ setup(
                 *(f"{INJECTION}/{name}.h" for name in ("abi", "names", "ranges", "rules")),
             ],
             # The assembler takes the table of rules in as it is.
-            extra_compile_args=[*COMPILE, "-Wa,-Ihotstage_marks"],
+            extra_compile_args=[*COMPILE, "-fno-plt", "-Wa,-Ihotstage_marks"],
             extra_link_args=[
                 *LINK,
                 "-Wl,-soname,libhotstage_nvtx.so",

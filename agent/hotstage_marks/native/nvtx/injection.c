@@ -10,14 +10,11 @@
  * rules file) or fails. Domains, open ranges, names are bounded; what does not fit is left out and counted. No other
  * injection library is loaded or called. Markers (nvtxMark) have no duration and so no stage: they stay no-ops.
  */
-#include <pthread.h>
-
 #include "abi.h"
 #include "names.h"
 #include "ranges.h"
 
 #define EXPORT __attribute__((visibility("default")))
-static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
 /* What the program calls. A domain's handle is its index. */
 
@@ -188,7 +185,8 @@ static void replace(const struct abi_callbacks *callbacks, int module, const str
 			*table[list[i].index] = list[i].function;
 }
 
-static void load(void)
+/* When the library is loaded: before any thread can ask, and without a lock that a forked child could inherit. */
+__attribute__((constructor)) static void load(void)
 {
 	rules_load();
 	domains_load();
@@ -205,7 +203,6 @@ EXPORT int InitializeInjectionNvtx2(abi_get_export_table get_export_table)
 
 	if (!callbacks || callbacks->struct_size < sizeof(*callbacks) || !callbacks->module_table)
 		return 0;
-	pthread_once(&loaded, load);
 	replace(callbacks, ABI_MODULE_CORE, CORE, sizeof(CORE) / sizeof(CORE[0]));
 	replace(callbacks, ABI_MODULE_CORE2, CORE2, sizeof(CORE2) / sizeof(CORE2[0]));
 	return 1;
@@ -222,10 +219,8 @@ EXPORT void hotstage_nvtx_counters(uint64_t *values, size_t length)
 EXPORT uint32_t hotstage_nvtx_explain(const char *domain, const char *name)
 {
 	struct named named = {.result = RULE_NOTHING};
-	int index;
+	int index = domain_of_name(domain);
 
-	pthread_once(&loaded, load);
-	index = domain_of_name(domain);
 	if (!is_ignored((uintptr_t)index))
 		name_of_text(&named, &thread_ranges.seen, (uint32_t)index, name);
 	return named.result;
