@@ -154,10 +154,11 @@ def _stages_done(stage_mask: int) -> list[str]:
 
 def _done(slots: NDArray[Any]) -> list[list[DoneStage]]:
     row, stage = np.nonzero(slots["count"])
-    columns = (slots[name][row, stage].tolist() for name in ("modality", "total_ns", "count", "tokens"))
+    seconds = (slots["total_ns"][row, stage] / 1e9).tolist()
+    columns = (slots[name][row, stage].tolist() for name in ("modality", "count", "tokens"))
     items = [
-        DoneStage(_STAGE_NAMES[at], _MODALITY_NAMES[modality], total_ns / 1e9, count, tokens or None)
-        for at, modality, total_ns, count, tokens in zip(stage.tolist(), *columns, strict=True)
+        DoneStage(_STAGE_NAMES[at], _MODALITY_NAMES[modality], took, count, tokens or None)
+        for at, took, modality, count, tokens in zip(stage.tolist(), seconds, *columns, strict=True)
     ]
     return grouped(row, items, len(slots))
 
