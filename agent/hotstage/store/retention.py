@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hotstage.store import breakers, outbox, windows
+from hotstage.store import breakers, outbox, snapshots, windows
 from hotstage.store.db import Database
 
 OUTBOX_KEEP_NS = 72 * 3600 * 1_000_000_000
@@ -32,17 +32,19 @@ def prune(database: Database, now_wall_ns: int, keep_ns: int, max_bytes: int) ->
     with database.transaction() as cursor:
         gone = windows.delete_closed(cursor, now_wall_ns - keep_ns)
         moves = breakers.delete_transitions(cursor, now_wall_ns - keep_ns)
+        snapshots.delete_before(cursor, now_wall_ns - keep_ns)
         lost = outbox.expire(cursor, now_wall_ns - OUTBOX_KEEP_NS)
         cursor.execute("DELETE FROM runs WHERE started_wall_ns < ?", (now_wall_ns - keep_ns,))
     while database.size_bytes() > max_bytes:
         with database.transaction() as cursor:
+            taken = snapshots.delete_oldest(cursor, _ROWS_A_ROUND)
             went = windows.delete_oldest(cursor, _ROWS_A_ROUND)
             moved = cursor.execute(
                 "DELETE FROM transitions WHERE seq IN (SELECT seq FROM transitions ORDER BY seq LIMIT ?)",
                 (_ROWS_A_ROUND,),
             ).rowcount
         gone, moves = gone + went, moves + moved
-        if went == moved == 0:
+        if went == moved == taken == 0:
             break
     database.give_back_pages(_VACUUM_PAGES)
     return Pruned(gone, moves, lost)

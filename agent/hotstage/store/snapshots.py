@@ -127,6 +127,18 @@ def prune(cursor: Cursor, now_wall_ns: int, limits: SnapshotLimits) -> int:
     ).rowcount
 
 
+def delete_before(cursor: Cursor, before_wall_ns: int) -> int:
+    """Forget what was taken before a wall time. How many went."""
+    return cursor.execute("DELETE FROM snapshots WHERE wall_ns < ?", (before_wall_ns,)).rowcount
+
+
+def delete_oldest(cursor: Cursor, count: int) -> int:
+    """Forget the `count` oldest. How many went."""
+    return cursor.execute(
+        "DELETE FROM snapshots WHERE id IN (SELECT id FROM snapshots ORDER BY wall_ns, id LIMIT ?)", (count,)
+    ).rowcount
+
+
 def forget_windows(cursor: Cursor) -> None:
     """Take away what only windows caused that are gone.
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hotstage.store import breakers, outbox, windows
+from hotstage.store import breakers, outbox, snapshots, windows
 from hotstage.store.retention import OUTBOX_KEEP_NS, Pruned, prune
 from hotstage.store.store import Changes
 
@@ -52,3 +52,27 @@ def test_a_file_too_large_sheds_its_oldest_windows_until_it_fits_and_shrinks(sto
     assert store.database.size_bytes() <= limit
     assert file.stat().st_size < before
     assert windows.load(store.database, "live") is not None
+
+
+def test_snapshots_go_with_their_time_and_with_a_file_too_large(store):
+    def keep(name, wall_ns, size=2):
+        body = bytes(size)
+        cause = snapshots.SnapshotCause("breaker", name, None)
+        with store.database.transaction() as cursor:
+            snapshots.save(
+                cursor, snapshots.StoredSnapshot(name, wall_ns, body, False, None, None, None, (cause,))
+            )
+
+    def names():
+        return {row.id for row in snapshots.newest(store.database, 999)}
+
+    keep("old", 7_000)
+    keep("new", 90_000)
+    prune(store.database, 100_000, 50_000, NO_LIMIT)
+    assert names() == {"new"}
+    for number in range(100):
+        keep(f"big-{number:03}", 90_001 + number, size=40_000)
+    prune(store.database, 100_000, 50_000, 2 << 20)
+    assert store.database.size_bytes() <= 2 << 20
+    assert "big-099" in names()
+    assert "new" not in names()
