@@ -29,8 +29,13 @@ from hotstage.stages.stage import modality_name, stage_name
 MARKS = Path(__file__).parents[2] / "agent" / "hotstage_marks"
 THREADS, HELD, LAUNCHERS, PASSERS = 16, 2000, 2, 2
 WAYS, FIRST_OPEN = 6, 8
-LOOKS = 25
-BUDGET_SECONDS = 0.020
+LOOKS = 15
+ROWS = 10_000
+BUDGET_ROWS_RATIO = 7.0
+"""Of what `ROWS` small rows cost in the same second: 20 ms where that takes 2.8 ms, as on two plain cores.
+
+A neighbour that empties the caches slows both.
+"""
 
 
 class Crowd(Workload):
@@ -122,7 +127,7 @@ def assert_is_the_truth(number: int, shown: RequestState) -> None:
         assert shown.threads == []
 
 
-def test_every_request_of_the_truth_is_in_it_under_load_and_it_takes_no_more_than_20_ms(
+def test_every_request_of_the_truth_is_in_it_under_load_and_it_is_made_in_time(
     scene: Scene,
 ) -> None:
     gc.collect()
@@ -133,17 +138,19 @@ def test_every_request_of_the_truth_is_in_it_under_load_and_it_takes_no_more_tha
         for _ in range(LOOKS):
             taken, reading, making = scene.look()
             assert_is_all_of_the_truth(taken, scene.crowd.pid)
-            costs.append((reading, making, _seconds(lambda taken=taken: msgspec.json.encode(taken))))
+            encoding = _seconds(lambda taken=taken: msgspec.json.encode(taken))
+            rows = _seconds(lambda: [{"number": n, "text": str(n), "parts": [n]} for n in range(ROWS)])
+            costs.append((reading, making, encoding, rows))
     finally:
         scene.crowd.order("calm")
         gc.unfreeze()
-    reading, making, encoding = (min(column) for column in zip(*costs, strict=True))
+    reading, making, encoding, rows = (min(column) for column in zip(*costs, strict=True))
     print(
         f"{HELD} requests in flight: read {1e3 * reading:.1f} ms, made {1e3 * making:.1f} ms, "
-        f"as JSON {1e3 * encoding:.1f} ms of CPU"
+        f"as JSON {1e3 * encoding:.1f} ms of CPU; {making / rows:.1f} times {ROWS} small rows"
     )
     # The read is the tick's own: it happens whether a snapshot is taken or not.
-    assert making <= BUDGET_SECONDS
+    assert making <= BUDGET_ROWS_RATIO * rows
 
 
 def assert_is_all_of_the_truth(taken: Snapshot, pid: int) -> None:
