@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import contextlib
+import fcntl
 import grp
 import json
 import os
 import pwd
 import py_compile
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,7 +59,14 @@ ACCOUNT = "hotstage"
 UNIT_PREFIX = "/opt/hotstage"
 """What the unit files say; another PREFIX is put in its place."""
 MANIFEST = "installed.json"
+SCRATCH = ".hotstage-"
+"""How folders are called in which an environment is built, beside where it will be."""
+HIDDEN = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108  # named, not used
+"""Folders that the units do not see (ProtectHome=, PrivateTmp=)."""
 EXIT_PREFLIGHT, EXIT_PERMISSION = 4, 5
+
+Build = Callable[[Path, Path], Path]
+"""(scratch folder, PREFIX) → the environment, made in the scratch folder."""
 
 
 class Refusal(SystemExit):
@@ -77,9 +87,14 @@ class Installation:
         self.folders: list[str] = []
         known = self.at(prefix / MANIFEST)
         self.is_there = known.is_file()
-        if self.is_there:
+        if not self.is_there:
+            return
+        try:
             manifest = json.loads(known.read_text(encoding="utf-8"))
-            self.files, self.folders = manifest["files"], manifest["folders"]
+            self.files, self.folders = list(manifest["files"]), list(manifest["folders"])
+        except (ValueError, KeyError, TypeError):
+            say(f"{known} cannot be read: taking what every installation has")
+            self.files = [str(COMMAND), *(str(UNIT_FOLDER / unit) for unit in UNITS)]
 
     def at(self, path: Path) -> Path:
         """Where an absolute path of the installed system lies now."""
@@ -106,21 +121,66 @@ def main() -> int:
     parser.add_argument("--destdir", type=_folder_or_none, help="install below this folder instead of /")
     parser.add_argument("--purge", action="store_true", help="uninstall settings, state and account too")
     options = parser.parse_args()
-    if not options.prefix.is_absolute() or len(options.prefix.parts) < 3:
-        raise Refusal(f"PREFIX={options.prefix}: an absolute path with a folder of its own is needed", 2)
     if options.destdir is None and os.geteuid() != 0:
         raise Refusal(
             f"{options.verb} needs root: sudo make {options.verb}, or DESTDIR=folder", EXIT_PERMISSION
         )
-    place = Installation(options.prefix, options.destdir)
-    if options.verb == "install":
-        install(place, build_environment)
-    else:
-        uninstall(place, purge=options.purge)
+    os.umask(0o022)  # the services are other users, and must be able to read what is installed
+    carry_out(options.verb, options.prefix, options.destdir, purge=options.purge)
     return 0
 
 
-def install(place: Installation, build: Callable[[Path, Path], Path]) -> None:
+def carry_out(
+    verb: str, prefix: Path, destdir: Path | None, *, purge: bool, build: Build | None = None
+) -> None:
+    """One verb at one place, by nobody else at that time. Raises Refusal."""
+    check_prefix(prefix)
+    with only_one(prefix, destdir):
+        place = Installation(prefix, destdir)
+        if place.at(prefix).is_symlink():
+            raise Refusal(
+                f"{place.at(prefix)} is a link: name the folder it leads to as PREFIX", EXIT_PREFLIGHT
+            )
+        if verb == "install":
+            install(place, build or build_environment)
+        else:
+            uninstall(place, purge=purge)
+
+
+def check_prefix(prefix: Path) -> None:
+    """It is written into unit files, and the services must see it."""
+    if not prefix.is_absolute() or len(prefix.parts) < 3 or ".." in prefix.parts:
+        raise Refusal(f"PREFIX={prefix}: an absolute path with a folder of its own is needed", 2)
+    if not re.fullmatch(r"[A-Za-z0-9._+/-]+", str(prefix)):
+        raise Refusal(f"PREFIX={str(prefix)!r}: letters, digits and . _ + - only, as unit files go", 2)
+    if any(prefix.is_relative_to(hidden) for hidden in HIDDEN):
+        raise Refusal(f"PREFIX={prefix}: the services see nothing below it; /opt/hotstage is the usual", 2)
+
+
+@contextlib.contextmanager
+def only_one(prefix: Path, destdir: Path | None) -> Iterator[None]:
+    """Nobody else installs here meanwhile; what a killed installation left is put right or removed."""
+    parent = prefix.parent if destdir is None else destdir / prefix.parent.relative_to("/")
+    if not parent.is_dir():
+        yield
+        return
+    descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refusal(f"another installation into {parent} is under way", EXIT_PREFLIGHT) from None
+        for left in sorted(parent.glob(f"{SCRATCH}*")):
+            if (left / "before" / MANIFEST).is_file() and not (parent / prefix.name).exists():
+                (left / "before").rename(parent / prefix.name)
+                say(f"put {prefix} back, which an interrupted upgrade had moved away")
+            shutil.rmtree(left)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def install(place: Installation, build: Build) -> None:
     """Everything that can refuse comes first; the environment is built aside and put in place by a rename."""
     check(place)
     was_there = place.is_there
@@ -130,7 +190,7 @@ def install(place: Installation, build: Callable[[Path, Path], Path]) -> None:
     for folder in (place.prefix.parent, UNIT_FOLDER, COMMAND.parent, SETTINGS, SETTINGS / "conf.d"):
         place.make_folder(folder)
     place.files = [str(COMMAND), *(str(UNIT_FOLDER / unit) for unit in UNITS)]
-    with tempfile.TemporaryDirectory(prefix=".hotstage-", dir=place.at(place.prefix.parent)) as scratch:
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=place.at(place.prefix.parent)) as scratch:
         made = build(Path(scratch), place.prefix)
         place.write_down(made)
         if was_there:
@@ -156,7 +216,11 @@ def uninstall(place: Installation, *, purge: bool) -> None:
     if place.destdir is None:
         systemctl("disable", "--now", *UNITS)
     for name in place.files:
-        place.at(Path(name)).unlink(missing_ok=True)
+        path = place.at(Path(name))
+        if path.is_dir() and not path.is_symlink():
+            say(f"left {name}: it is a folder, and not ours")
+            continue
+        path.unlink(missing_ok=True)
         say(f"removed {name}")
     if place.is_there:
         shutil.rmtree(place.at(place.prefix))
@@ -200,15 +264,18 @@ def check(place: Installation) -> None:
 
 def build_environment(scratch: Path, prefix: Path) -> Path:
     """A virtual environment as it will be at `prefix`, built in `scratch`, whose name does not stay in it."""
-    made, tool, source = scratch / "environment", scratch / "tool", scratch / "source"
-    source.mkdir()
-    for name in SOURCES:
-        copy(ROOT / name, source / name)
+    made = scratch / "environment"
     run(sys.executable, "-m", "venv", "--without-pip", made)
-    run(sys.executable, "-m", "venv", tool)
-    pip = (tool / "bin/python", "-m", "pip", "--python", made / "bin/python", "--disable-pip-version-check")
-    constraints = ROOT / "deploy/constraints.txt"
-    run(*pip, "install", "-q", "--no-compile", "-c", constraints, source, source / "agent")
+    with tempfile.TemporaryDirectory(prefix="hotstage-build-") as aside:  # make knows no spaces in names
+        tool, source = Path(aside) / "tool", Path(aside) / "source"
+        source.mkdir()
+        for name in SOURCES:
+            copy(ROOT / name, source / name)
+        run(sys.executable, "-m", "venv", tool)
+        python = made / "bin/python"
+        pip = (tool / "bin/python", "-m", "pip", "--python", python, "--disable-pip-version-check")
+        constraints = ROOT / "deploy/constraints.txt"
+        run(*pip, "install", "-q", "--no-compile", "-c", constraints, source, source / "agent")
     for record in made.rglob("direct_url.json"):
         record.unlink()
     for text in (made / "pyvenv.cfg", *(path for path in (made / "bin").iterdir() if not path.is_symlink())):
@@ -227,7 +294,7 @@ def put_settings(place: Installation) -> None:
     place.make_folder(SETTINGS)
     place.make_folder(SETTINGS / "conf.d")
     settings = SETTINGS / "config.toml"
-    if place.at(settings).exists():
+    if os.path.lexists(place.at(settings)):
         say(f"kept {settings} as it is; every setting: `hotstage config schema --example`")
         return
     shutil.copyfile(ROOT / "deploy/hotstage.example.toml", place.at(settings))
@@ -241,6 +308,7 @@ def put_settings(place: Installation) -> None:
 def put_unit(place: Installation, unit: str) -> None:
     text = (ROOT / "deploy/systemd" / unit).read_text(encoding="utf-8")
     path = place.at(UNIT_FOLDER / unit)
+    path.unlink(missing_ok=True)  # a link would be written through
     path.write_text(text.replace(UNIT_PREFIX, str(place.prefix)), encoding="utf-8")
     path.chmod(0o644)
     say(f"wrote {UNIT_FOLDER / unit}")

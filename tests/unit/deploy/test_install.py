@@ -47,10 +47,10 @@ class Service:
             (made / f"only-in-{version}").write_text("")
             return made
 
-        self.installer.install(self.installer.Installation(self.prefix, self.root), build)
+        self.installer.carry_out("install", self.prefix, self.root, purge=False, build=build)
 
     def uninstall(self, *, purge: bool = False) -> None:
-        self.installer.uninstall(self.installer.Installation(self.prefix, self.root), purge=purge)
+        self.installer.carry_out("uninstall", self.prefix, self.root, purge=purge)
 
     def listing(self) -> list[str]:
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*"))
@@ -164,3 +164,87 @@ def test_a_prefix_must_be_a_folder_of_its_own(installer, prefix, monkeypatch):
     with pytest.raises(SystemExit) as refused:
         installer.main()
     assert refused.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "prefix", ["/opt/a b", "/opt/a%h", "/opt/a\nUser=root", "/opt/../home/x", '/opt/"x"']
+)
+def test_a_prefix_that_unit_files_could_misread_is_refused(installer, service, prefix, capsys):
+    service.prefix = Path(prefix)
+    before = service.listing()
+    with pytest.raises(installer.Refusal):
+        service.install()
+    assert service.listing() == before
+    assert "PREFIX=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("prefix", ["/home/x/hotstage", "/root/hotstage", "/tmp/hotstage"])
+def test_a_prefix_that_the_services_do_not_see_is_refused(installer, service, prefix, capsys):
+    service.prefix = Path(prefix)
+    with pytest.raises(installer.Refusal):
+        service.install()
+    assert "the services see nothing below it" in capsys.readouterr().err
+
+
+def test_a_prefix_that_is_a_link_is_refused_before_anything_changes(installer, service, capsys):
+    service.install()
+    (service.root / "opt/hotstage").rename(service.root / "opt/elsewhere")
+    (service.root / "opt/hotstage").symlink_to("elsewhere")
+    before = service.listing()
+    for verb in (service.install, service.uninstall):
+        with pytest.raises(installer.Refusal):
+            verb()
+    assert service.listing() == before
+    assert "is a link" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', "null"])
+def test_an_unreadable_list_of_files_does_not_keep_the_installation_for_ever(service, text):
+    before = service.listing()
+    service.install()
+    (service.root / "opt/hotstage/installed.json").write_text(text)
+    service.uninstall(purge=True)
+    folders = {
+        "usr/local/lib/systemd",
+        "usr/local/lib/systemd/system",
+    }  # whose they are is not known any more
+    assert set(service.listing()) - folders == set(before)
+
+
+def test_links_in_the_way_are_replaced_not_followed(service):
+    (service.root / "usr/local/lib/systemd/system").mkdir(parents=True)
+    precious = service.root / "opt/other/precious"
+    precious.write_text("mine")
+    (service.root / "usr/local/lib/systemd/system/hotstage-agent.service").symlink_to(precious)
+    (service.root / "etc/hotstage").mkdir()
+    (service.root / "etc/hotstage/config.toml").symlink_to("nowhere")
+    service.install()
+    assert precious.read_text() == "mine"
+    assert (service.root / "etc/hotstage/config.toml").readlink() == Path("nowhere")
+
+
+def test_a_folder_where_the_command_was_does_not_stop_the_rest(service):
+    service.install()
+    command = service.root / "usr/local/bin/hotstage"
+    command.unlink()
+    command.mkdir()
+    service.uninstall(purge=True)
+    assert command.is_dir()
+    assert not (service.root / "opt/hotstage").exists()
+
+
+def test_what_a_killed_installation_left_is_removed_and_an_environment_moved_away_is_put_back(service):
+    before = service.listing()
+    service.install("1")
+    left = service.root / "opt/.hotstage-abc"
+    left.mkdir()
+    (service.root / "opt/hotstage").rename(left / "before")  # killed between the two renames of an upgrade
+    (service.root / "opt/.hotstage-def").mkdir()  # killed in the build
+    service.uninstall(purge=True)
+    assert service.listing() == before
+
+
+def test_two_installations_at_once_are_one_and_a_refusal(installer, service, capsys):
+    with installer.only_one(PREFIX, service.root), pytest.raises(installer.Refusal):
+        service.install()
+    assert "under way" in capsys.readouterr().err
