@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotstage.probes.catalogue import LIBRARIES
-from hotstage.probes.catalogue.placement import CODE_BYTES, place
+from hotstage.probes.catalogue.placement import CODE_BYTES, hazard_of, place
 from hotstage.probes.catalogue.spec import CallSpec, LibrarySpec
 from hotstage.probes.discovery.elf import Symbol
 from hotstage.probes.discovery.libraries import ParsedLibrary, close_library, open_library
@@ -96,16 +96,19 @@ def plan(
             missed.append(MissedSymbol(library.path, call.name, "left out on rung P: slow to detach"))
             continue
         for symbol in present:
-            point = _point(spec, call, elf.functions[symbol], library.fd, fast_placement)
+            function = elf.functions[symbol]
+            code = os.pread(library.fd, min(CODE_BYTES, function.size or CODE_BYTES), function.offset)
+            point = _point(spec, call, function, code, fast_placement)
             if not elf.is_code(point.offset):
                 missed.append(MissedSymbol(library.path, symbol, "its code lies outside the executable part"))
+            elif hazard := hazard_of(code):
+                missed.append(MissedSymbol(library.path, symbol, hazard))
             else:
                 points.setdefault(point.symbol_offset, point)
     return tuple(points.values()), tuple(missed)
 
 
-def _point(spec: LibrarySpec, call: CallSpec, function: Symbol, fd: int, fast: bool) -> AttachPoint:
-    code = os.pread(fd, min(CODE_BYTES, function.size or CODE_BYTES), function.offset)
+def _point(spec: LibrarySpec, call: CallSpec, function: Symbol, code: bytes, fast: bool) -> AttachPoint:
     placement = place(code, allow_rule=fast and spec.has_placement_rule)
     return AttachPoint(
         call_id=call.call_id,

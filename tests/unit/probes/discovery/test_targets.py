@@ -62,6 +62,13 @@ def test_points_are_placed_behind_the_compare(parse: Parse) -> None:
     assert (alloc.kind, alloc.offset, alloc.is_emulated) == (PointKind.TIMED, CODE_OFFSET + 16, True)
 
 
+def test_a_function_that_begins_with_a_five_byte_nop_is_not_probed_and_says_why(parse: Parse) -> None:
+    parsed = parse(["cuLaunchKernel", "cuMemAlloc_v2"], {0: b"\x0f\x1f\x44\x00\x00\x55", 1: PUSH})
+    points, missed = plan(parsed, LIBRARIES)
+    assert [point.symbol for point in points] == ["cuMemAlloc_v2"]
+    assert any(lack.symbol == "cuLaunchKernel" and "forked children" in lack.reason for lack in missed)
+
+
 def test_fast_placement_can_be_switched_off(parse: Parse) -> None:
     parsed = parse(["cuLaunchKernel"], {0: COMPARE_AND_JUMP})
     (point,) = plan(parsed, LIBRARIES, fast_placement=False)[0]
