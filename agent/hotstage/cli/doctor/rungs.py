@@ -26,11 +26,10 @@ PROBES = Area.PROBES
 INSTALL_LIBBPF = "apt install libbpf1 (Debian, Ubuntu) or libbpf (Fedora)"
 
 MEANING = {
-    Rung.SESSION: "one uprobe.session link per library; a timed call costs 2.0 × an empty probe",
-    Rung.MULTI: "a uprobe.multi pair per library; a timed call costs 2.4 × an empty probe",
+    Rung.SESSION: "one uprobe.session link per library (what it costs: `hotstage bench overhead`)",
+    Rung.MULTI: "a uprobe.multi pair per library: entries and returns are linked apart",
     Rung.PERF: (
-        "a perf-event link per symbol and side; 2.4 ×, essential calls only, 0.1 s each to detach, and"
-        " CAP_SYS_ADMIN"
+        "a perf-event link per symbol and side: essential calls only, 0.1 s each to detach, CAP_SYS_ADMIN"
     ),
 }
 _KERNEL_OF = {

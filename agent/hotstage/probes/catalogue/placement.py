@@ -46,8 +46,8 @@ def place(code: bytes, *, allow_rule: bool = True) -> Placement:
     """Choose the probed byte of a function from its first `CODE_BYTES` bytes (fewer at the end of a segment).
 
     Without `allow_rule` (another library, or the off switch) the probe stays on the symbol. A five-byte nop
-    inside a function is never chosen: Linux 6.18 turns it into a call that overwrites the red zone. One at its
-    begin is refused by `hazard_of`.
+    inside a function is never chosen: Linux 6.18 turns it into a call that overwrites the red zone. One at
+    the begin is refused by `hazard_of`.
     """
     if allow_rule and not is_emulated(code):
         for pattern, skip in _RULES:
@@ -59,8 +59,8 @@ def place(code: bytes, *, allow_rule: bool = True) -> Placement:
 def hazard_of(code: bytes) -> str | None:
     """Why a function that begins like this must not be probed; None when it may.
 
-    Linux 6.18 turns a probed five-byte nop into a call to a page that fork does not copy: a child of a watched
-    process would crash there.
+    Linux 6.18 turns a probed five-byte nop into a call to a page that fork does not copy: a child of a
+    watched process would crash there.
     """
     if code.startswith(_FIVE_BYTE_NOP):
         return "begins with a five-byte nop: probed, it crashes forked children on Linux 6.18 and later"

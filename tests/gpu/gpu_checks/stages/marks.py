@@ -22,7 +22,6 @@ REQUESTS = {"text": 40, "image": 40, "audio": 24, "output_tokens": 32}
 REQUESTS_DRY = {"text": 6, "image": 6, "audio": 4, "output_tokens": 6}
 UNATTRIBUTED_LIMIT = 0.02
 DURATION_TOLERANCE, DURATION_FLOOR_SECONDS = 0.05, 0.0003
-_SOURCES = ("module", "request", "arguments", "marks")
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-fcf-protection=none", "-Wl,-Bsymbolic")
 _MARKS = REPOSITORY / "agent" / "hotstage_marks"
 
@@ -64,13 +63,14 @@ def build_marks(at: Surroundings, python: str, section: Section) -> dict[str, st
     include, suffix = subprocess.run(
         [python, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
-    sources = [str(_MARKS / "native" / f"{name}.c") for name in _SOURCES]
+    native = _MARKS / "native"
+    sources = [str(path) for path in sorted(native.glob("*.c"))]
     headers = ["-I", str(_MARKS / "include")]
     refused = compile_c([*headers, "-I", include, *sources], folder / f"_native{suffix}")
     if refused is None:
         return {"PYTHONPATH": f"{folder.parent}:{at.program_environment['PYTHONPATH']}"}
     library = at.scratch / "libhotstage_marks.so"
-    for_c = compile_c([*headers, sources[-1]], library)
+    for_c = compile_c([*headers, str(native / "marks.c"), str(native / "digest.c")], library)
     section.not_run(
         "the marks extension", f"{refused}; the library for C {'too' if for_c else 'stands for it'}"
     )
