@@ -6,6 +6,7 @@ The only importer of sqlite3. It knows no table: those are in the migrations and
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -23,6 +24,10 @@ Row: TypeAlias = tuple[Value, ...]
 Cursor: TypeAlias = sqlite3.Cursor
 
 BUSY_TIMEOUT_MS = 5000
+CHECKPOINT_PAGES = 64
+"""The log is put into the file after so many pages (256 kB). SQLite's own 1000 would fill a small file system
+with old versions of pages, and a full one leaves the file no room to grow."""
+LOG_KEPT_BYTES = 1 << 20
 
 
 class RejectedChangeError(Exception):
@@ -56,7 +61,8 @@ class Database:
     def transaction(self) -> Iterator[sqlite3.Cursor]:
         """All or nothing, on disk (synchronous FULL) when the block ends.
 
-        Raises StoreError; nothing is kept then.
+        Raises StoreError; nothing is kept then. On a full disk the log is emptied first, so that the caller's
+        next try finds the room that the log had taken.
         """
         with self._write_lock, _refusals(self.path, "write to"):
             cursor = self._writer.cursor()
@@ -68,6 +74,8 @@ class Database:
                 # A full disk may have rolled back already; then there is nothing left to undo.
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
+                if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                    _empty_log(self._writer)
                 if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | OverflowError):
                     raise RejectedChangeError(f"{self.path}: {error}") from error
                 raise
@@ -87,7 +95,7 @@ class Database:
         with self._write_lock, _refusals(self.path, "shrink"):
             # As a script: `execute` would take one step, and one step of this pragma frees one page.
             self._writer.executescript(f"PRAGMA incremental_vacuum({most})")
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            _empty_log(self._writer)
 
     def size_bytes(self) -> int:
         """Bytes of live pages: what retention compares with its limit (the file itself shrinks after it)."""
@@ -98,9 +106,11 @@ class Database:
         return (pages - free) * page_bytes
 
     def close(self) -> None:
+        """With everything in the file itself, as far as the disk has room. Closing again is nothing."""
         with self._read_lock:
             self._reader.close()
         with self._write_lock:
+            _empty_log(self._writer)
             self._writer.close()
 
     def _prepare(self, migrations: str) -> None:
@@ -109,6 +119,10 @@ class Database:
             # Only possible before the first table exists.
             self._writer.execute("PRAGMA auto_vacuum = INCREMENTAL")
         self._writer.execute("PRAGMA journal_mode = WAL")
+        self._writer.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self._writer.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
+        # An earlier run that ended on a full disk has left its log.
+        _empty_log(self._writer)
         scripts = _scripts(migrations)
         if version > len(scripts):
             raise StoreError(
@@ -155,6 +169,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
+
+
+def _empty_log(connection: sqlite3.Connection) -> None:
+    """Put the log into the file and give its room back, as far as readers and the disk allow."""
+    with contextlib.suppress(sqlite3.DatabaseError):
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def _scripts(migrations: str) -> list[str]:
