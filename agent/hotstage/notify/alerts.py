@@ -55,7 +55,7 @@ class Alerts:
         now = self._now(job, context)
         mark = fingerprint(now.alert.labels)
         if now.story.is_firing:
-            due_ns = context.sent_ns + round(context.resend_seconds * 1e9)
+            due_ns = self._database.run_clock.now_ns() + round(context.resend_seconds * 1e9)
             row = (
                 self._destination,
                 job.event.subject,
@@ -83,11 +83,11 @@ class Alerts:
             return None
         rows = self._database.database.read(
             "SELECT s.subject, s.alert FROM standing s JOIN destinations t ON t.name = s.destination"
-            " WHERE s.destination = ? AND s.due_wall_ns <= ? AND t.disabled_error IS NULL"
+            " WHERE s.destination = ? AND s.due_run_ns <= ? AND t.disabled_error IS NULL"
             " AND s.number >= (SELECT coalesce(max(first_number), 0) FROM progress)"
             " AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.destination = s.destination"
             " AND d.subject = s.subject AND d.number > s.number) ORDER BY s.number",
-            (self._destination, context.sent_ns),
+            (self._destination, self._database.run_clock.now_ns()),
         )
         if not rows:
             return None
@@ -95,12 +95,13 @@ class Alerts:
         message = Message(f"alerts_{context.sent_ns}", self._content_type, alertmanager.encode(alerts))
         return message, [str(row[0]) for row in rows]
 
-    def told_again(self, subjects: Sequence[str], due_wall_ns: int) -> None:
+    def told_again(self, subjects: Sequence[str], again_in_seconds: float) -> None:
         """When they are due next."""
+        due_ns = self._database.run_clock.now_ns() + round(again_in_seconds * 1e9)
         with self._database.database.transaction() as cursor:
             cursor.executemany(
-                "UPDATE standing SET due_wall_ns = ? WHERE destination = ? AND subject = ?",
-                [(due_wall_ns, self._destination, subject) for subject in subjects],
+                "UPDATE standing SET due_run_ns = ? WHERE destination = ? AND subject = ?",
+                [(due_ns, self._destination, subject) for subject in subjects],
             )
 
     def _now(self, job: Job, context: Context) -> _Now:

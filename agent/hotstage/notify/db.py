@@ -8,11 +8,15 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hotstage.clock import Clock, SystemClock
+from hotstage.errors import StoreError
+from hotstage.notify.run_clock import RunClock
 from hotstage.store.db import Cursor, Database, lock_directory
 
 FILE_NAME = "notify.db"
@@ -34,13 +38,13 @@ class HeldEvent:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One delivery that is due: `attempts` were made before, the first chance was at `since_wall_ns`."""
+    """One delivery that is due: `attempts` were made before, the first chance was at `since_run_ns`."""
 
     destination: str
     number: int
     event: HeldEvent
     attempts: int
-    since_wall_ns: int
+    since_run_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +70,29 @@ class Counts:
 class NotifyDatabase:
     """All methods may be called from any thread and raise StoreError."""
 
-    def __init__(self, directory: Path) -> None:
-        self._lock = lock_directory(directory, "notify.directory")
+    def __init__(self, directory: Path, clock: Clock | None = None) -> None:
+        self._lock: int | None = lock_directory(directory, "notify.directory")
         try:
             self.database = Database(directory / FILE_NAME, "hotstage.notify.migrations")
+            self.run_clock = RunClock(self.database, clock or SystemClock())
         except BaseException:
             os.close(self._lock)
             raise
 
     def close(self) -> None:
+        """A clean end; closing again is nothing. What cannot be written any more is not worth a failure."""
+        if self._lock is None:
+            return
+        with contextlib.suppress(StoreError):
+            self.keep_time()
         self.database.close()
         os.close(self._lock)
+        self._lock = None
+
+    def keep_time(self) -> None:
+        """So that a run that is killed does not wait anew for what it has waited for."""
+        with self.database.transaction() as cursor:
+            self.run_clock.keep(cursor)
 
     def register(self, identities: Mapping[str, str]) -> None:
         """The destinations in use, name → what tells its URL. One whose URL has changed is in use again.
@@ -116,33 +132,34 @@ class NotifyDatabase:
             )
             for event, names in zip(events, wanted_by, strict=True):
                 if names:
-                    _queue(cursor, event, names, refused, now_ns)
+                    _queue(cursor, event, names, refused, now_ns, self.run_clock.now_ns())
+            self.run_clock.keep(cursor)
 
-    def next_due(self, destination: str, now_ns: int) -> Job | None:
+    def next_due(self, destination: str) -> Job | None:
         """The oldest delivery that is due and first in line for its subject, or None."""
         rows = self.database.read(
-            "SELECT d.number, d.attempts, d.since_wall_ns,"
+            "SELECT d.number, d.attempts, d.since_run_ns,"
             " e.seq, e.id, e.type, e.subject, e.created_ns, e.body"
             " FROM deliveries d JOIN events e USING (number)"
-            " WHERE d.destination = ? AND d.state = 'pending' AND d.due_wall_ns <= ? AND NOT EXISTS"
+            " WHERE d.destination = ? AND d.state = 'pending' AND d.due_run_ns <= ? AND NOT EXISTS"
             " (SELECT 1 FROM deliveries f WHERE f.destination = d.destination AND f.subject = d.subject"
             " AND f.state = 'pending' AND f.number < d.number) ORDER BY d.number LIMIT 1",
-            (destination, now_ns),
+            (destination, self.run_clock.now_ns()),
         )
         if not rows:
             return None
         number, attempts, since, *event = rows[0]
         return Job(destination, int(number), HeldEvent(*event), int(attempts), int(since))  # type: ignore[arg-type]
 
-    def next_due_at(self, destination: str) -> int | None:
-        """Wall time of the next delivery that is first in line for its subject, None if nothing waits."""
+    def next_due_in(self, destination: str) -> float | None:
+        """Seconds (0 at least) until a delivery that is first in line for its subject, None if none waits."""
         ((due,),) = self.database.read(
-            "SELECT min(d.due_wall_ns) FROM deliveries d WHERE d.destination = ? AND d.state = 'pending'"
+            "SELECT min(d.due_run_ns) FROM deliveries d WHERE d.destination = ? AND d.state = 'pending'"
             " AND NOT EXISTS (SELECT 1 FROM deliveries f WHERE f.destination = d.destination"
             " AND f.subject = d.subject AND f.state = 'pending' AND f.number < d.number)",
             (destination,),
         )
-        return None if due is None else int(due)
+        return None if due is None else max(0, int(due) - self.run_clock.now_ns()) / 1e9
 
     def delivered(self, job: Job, now_ns: int, note: Callable[[Cursor], None] = lambda cursor: None) -> None:
         """`note` writes what else the receiver now knows, in the same transaction.
@@ -175,13 +192,14 @@ class NotifyDatabase:
             cursor.execute("UPDATE destinations SET dead = dead + 1 WHERE name = ?", (job.destination,))
             _note_failure(cursor, job.destination, error, now_ns)
 
-    def retry(self, job: Job, error: str, due_wall_ns: int, now_ns: int) -> None:
+    def retry(self, job: Job, error: str, delay_seconds: float, now_ns: int) -> None:
         with self.database.transaction() as cursor:
             cursor.execute(
-                "UPDATE deliveries SET attempts = attempts + 1, due_wall_ns = ?, error = ?"
+                "UPDATE deliveries SET attempts = attempts + 1, due_run_ns = ?, error = ?"
                 " WHERE destination = ? AND number = ?",
-                (due_wall_ns, error, job.destination, job.number),
+                (self.run_clock.now_ns() + round(delay_seconds * 1e9), error, job.destination, job.number),
             )
+            self.run_clock.keep(cursor)
             _note_failure(cursor, job.destination, error, now_ns)
 
     def disable(self, destination: str, error: str, now_ns: int) -> None:
@@ -197,6 +215,11 @@ class NotifyDatabase:
                 " WHERE name = ?",
                 (error, now_ns, gone, destination),
             )
+            _note_failure(cursor, destination, error, now_ns)
+
+    def failed(self, destination: str, error: str, now_ns: int) -> None:
+        """A failure that was no attempt's: counted and shown like one."""
+        with self.database.transaction() as cursor:
             _note_failure(cursor, destination, error, now_ns)
 
     def counts(self, names: Iterable[str]) -> list[Counts]:
@@ -260,7 +283,12 @@ def _note_failure(cursor: Cursor, destination: str, error: str, now_ns: int) -> 
 
 
 def _queue(
-    cursor: Cursor, event: HeldEvent, names: Sequence[str], refused: Mapping[str, str], now_ns: int
+    cursor: Cursor,
+    event: HeldEvent,
+    names: Sequence[str],
+    refused: Mapping[str, str],
+    now_ns: int,
+    run_ns: int,
 ) -> None:
     """One event for its destinations, unless it is held already."""
     added = cursor.execute(
@@ -275,9 +303,9 @@ def _queue(
         error = refused.get(name)
         state, ended_ns = ("dead", now_ns) if error else ("pending", None)
         cursor.execute(
-            "INSERT INTO deliveries (destination, number, subject, state, since_wall_ns, due_wall_ns,"
-            " ended_wall_ns, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (name, number, event.subject, state, now_ns, now_ns, ended_ns, error),
+            "INSERT INTO deliveries (destination, number, subject, state, since_wall_ns, since_run_ns,"
+            " due_run_ns, ended_wall_ns, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (name, number, event.subject, state, now_ns, run_ns, run_ns, ended_ns, error),
         )
         if error:
             cursor.execute("UPDATE destinations SET dead = dead + 1 WHERE name = ?", (name,))

@@ -7,6 +7,7 @@ Each destination has a worker thread of its own, so that a slow or dead one dela
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 _GROWTH = (1, 6, 24, 120, 360, 1440, 4320)
 _LOOK_SECONDS = 1.0
 _REFUSED_WRITE_SECONDS = 1.0
+_STUMBLE_SECONDS = 60.0
 _TRIED_AGAIN_SHARE = 0.25
 """Of the time between two tellings, after one that failed."""
 
@@ -82,6 +84,7 @@ class Worker:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"hotstage-to-{target.name}", daemon=True)
         self._is_failing = False
+        self._stumbles = 0
 
     @property
     def name(self) -> str:
@@ -107,10 +110,10 @@ class Worker:
 
     def deliver_next(self) -> bool:
         """One attempt at what is due; False if nothing is. Raises StoreError only from reading."""
-        now_ns = self._clock.wall_ns()
-        if now_ns < self._paused_until_ns:
+        if self._clock.monotonic_ns() < self._paused_until_ns:
             return False
-        job = self._database.next_due(self._target.name, now_ns)
+        now_ns = self._clock.wall_ns()
+        job = self._database.next_due(self._target.name)
         if job is None:
             return self._tell_again(now_ns)
         outcome, note = self._attempt(job, replace(self._context, sent_ns=now_ns))
@@ -144,7 +147,7 @@ class Worker:
             self._database.disable(self._target.name, outcome.error or "", self._clock.wall_ns())
             self._on_change()
         share = 1.0 if outcome.kind == "delivered" else _TRIED_AGAIN_SHARE
-        self._alerts.told_again(subjects, now_ns + round(context.resend_seconds * share * 1e9))
+        self._alerts.told_again(subjects, context.resend_seconds * share)
         return True
 
     def _run(self) -> None:
@@ -154,15 +157,30 @@ class Worker:
                 if not self.deliver_next():
                     self._wake.wait(self._idle_seconds())
             except StoreError as error:
-                log.warning("%s", error.message, extra={"destination": self._target.name})
+                if not self._stopping.is_set():
+                    log.warning("%s", error.message, extra={"destination": self._target.name})
                 self._stopping.wait(_REFUSED_WRITE_SECONDS)
+            except Exception as error:
+                self._stumbled(error)
+                self._stopping.wait(min(_STUMBLE_SECONDS, float(1 << min(self._stumbles, 10))))
+            else:
+                self._stumbles = 0
+
+    def _stumbled(self, error: Exception) -> None:
+        """An error that nobody foresaw: logged once while it lasts, counted as a failure each time."""
+        self._stumbles += 1
+        told = f"internal: {type(error).__name__}"
+        fields = {"destination": self._target.name}
+        if self._stumbles == 1:
+            log.error("destination fails, events wait: %s", told, exc_info=error, extra=fields)
+        with contextlib.suppress(StoreError):
+            self._database.failed(self._target.name, told, self._clock.wall_ns())
+        self._on_change()
 
     def _idle_seconds(self) -> float:
         """Until the next retry is due; never long, because `webhook replay` writes from another process."""
-        due_ns = self._database.next_due_at(self._target.name)
-        if due_ns is None:
-            return _LOOK_SECONDS
-        return min(_LOOK_SECONDS, max(0.005, (due_ns - self._clock.wall_ns()) / 1e9))
+        due_in = self._database.next_due_in(self._target.name)
+        return _LOOK_SECONDS if due_in is None else min(_LOOK_SECONDS, max(0.005, due_in))
 
     def _record(self, job: Job, outcome: Outcome, note: Callable[[Cursor], None]) -> bool:
         now_ns = self._clock.wall_ns()
@@ -178,17 +196,19 @@ class Worker:
                 case "retry":
                     self._retry(job, outcome, now_ns)
         except StoreError as refusal:
+            if self._stopping.is_set():
+                return False
             log.warning("%s", refusal.message, extra={"destination": self._target.name})
             return False
         return True
 
     def _retry(self, job: Job, outcome: Outcome, now_ns: int) -> None:
         delay = self._policy.delay_seconds(job.attempts, outcome.wait_seconds, random.random)
-        due_ns = now_ns + round(delay * 1e9)
-        if due_ns - job.since_wall_ns > self._policy.give_up_after_seconds * 1e9:
+        waited_ns = self._database.run_clock.now_ns() - job.since_run_ns
+        if waited_ns / 1e9 + delay > self._policy.give_up_after_seconds:
             self._database.dead(job, f"given up: {outcome.error}", now_ns)
         else:
-            self._database.retry(job, outcome.error or "", due_ns, now_ns)
+            self._database.retry(job, outcome.error or "", delay, now_ns)
 
     def _look_at(self, outcome: Outcome, job: Job | None) -> None:
         """Count it, heed a wish for a pause, and log once per change: when a destination starts to fail, and
@@ -199,7 +219,7 @@ class Worker:
         if outcome.wait_seconds is not None:
             # It is the receiver that wants a rest, not the one event.
             pause_ns = round(min(outcome.wait_seconds, self._policy.max_seconds) * 1e9)
-            self._paused_until_ns = self._clock.wall_ns() + pause_ns
+            self._paused_until_ns = self._clock.monotonic_ns() + pause_ns
         fields: dict[str, object] = {"destination": self._target.name}
         if job is not None:
             fields |= {"event_id": job.event.id, "attempt": job.attempts + 1}

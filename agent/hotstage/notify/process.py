@@ -34,6 +34,7 @@ STOP_SECONDS = 2.0
 REPORT_SECONDS = 10.0
 _REPORT_PAUSE_SECONDS = 0.25
 _PRUNE_SECONDS = 3600.0
+_KEEP_TIME_SECONDS = 60.0
 _LOOK_SECONDS = 1.0
 
 
@@ -54,7 +55,7 @@ class Notifier:
         self._clock = clock
         self._changed = threading.Event()
         self._stopping = threading.Event()
-        self.database = NotifyDatabase(Path(config.directory))
+        self.database = NotifyDatabase(Path(config.directory), clock)
         known: list[Target | RefusedTarget] = [*self.targets, *self.refused]
         self.database.register({each.name: each.identity for each in known})
         poster = Poster(limits_of(config), resolver)
@@ -100,6 +101,7 @@ class Notifier:
             worker.stop()
         for worker in self._workers.values():
             worker.join(max(0.0, until - time.monotonic()))
+        self.database.close()
 
     def fallen(self) -> list[str]:
         """Names of threads that should run and do not: an error that nobody foresaw has ended them."""
@@ -130,11 +132,14 @@ class Notifier:
 
     def _keep_house(self) -> None:
         """Report when counts have moved, or every ten seconds; forget old rows once an hour."""
-        prune_at = 0.0
+        prune_at, keep_at = 0.0, time.monotonic() + _KEEP_TIME_SECONDS
         while not self._stopping.is_set():
             self._changed.wait(REPORT_SECONDS)
             self._changed.clear()
             try:
+                if time.monotonic() >= keep_at:
+                    keep_at = time.monotonic() + _KEEP_TIME_SECONDS
+                    self.database.keep_time()
                 self._puller.report()
                 if time.monotonic() >= prune_at:
                     self.database.prune(self._clock.wall_ns())

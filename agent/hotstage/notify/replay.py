@@ -16,6 +16,7 @@ from typing import Literal
 
 from hotstage.errors import PreflightError, PrivilegeError
 from hotstage.notify.db import FILE_NAME
+from hotstage.notify.run_clock import kept
 from hotstage.store.db import Database
 
 
@@ -74,6 +75,7 @@ def _replay(database: Database, name: str, chosen: Selection, now_ns: int) -> Re
         "since": ("e.created_ns >= ?", chosen.since_wall_ns),
         "id": ("e.id = ?", chosen.event_id),
     }[chosen.what]
+    run_ns = kept(database)
     with database.transaction() as cursor:
         # Read before anything is queued: what is queued is no longer an ended delivery.
         firsts = cursor.execute(
@@ -82,15 +84,15 @@ def _replay(database: Database, name: str, chosen: Selection, now_ns: int) -> Re
             (name, value),
         ).fetchall()
         hurried = cursor.execute(
-            "UPDATE deliveries SET due_wall_ns = ? WHERE destination = ? AND state = 'pending'"
-            " AND due_wall_ns > ?",
-            (now_ns, name, now_ns),
+            "UPDATE deliveries SET due_run_ns = 0 WHERE destination = ? AND state = 'pending'"
+            " AND due_run_ns > ?",
+            (name, run_ns),
         ).rowcount
         queued = cursor.executemany(
-            "UPDATE deliveries SET state = 'pending', attempts = 0, since_wall_ns = ?, due_wall_ns = ?,"
-            " ended_wall_ns = NULL, error = NULL"
+            "UPDATE deliveries SET state = 'pending', attempts = 0, since_wall_ns = ?, since_run_ns = ?,"
+            " due_run_ns = 0, ended_wall_ns = NULL, error = NULL"
             " WHERE destination = ? AND state != 'pending' AND subject = ? AND number >= ?",
-            [(now_ns, now_ns, name, subject, number) for subject, number, _ in firsts],
+            [(now_ns, run_ns, name, subject, number) for subject, number, _ in firsts],
         ).rowcount
         enabled = cursor.execute(
             "UPDATE destinations SET disabled_error = NULL, disabled_wall_ns = NULL"

@@ -47,8 +47,9 @@ def held() -> Any:
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[NotifyDatabase]:
-    opened = NotifyDatabase(tmp_path / "notify")
+def box(tmp_path: Path, clock: Any) -> Iterator[NotifyDatabase]:
+    """On a clock that moves only when told."""
+    opened = NotifyDatabase(tmp_path / "notify", clock)
     yield opened
     opened.close()
 

@@ -33,7 +33,7 @@ class Told:
         self.start()
 
     def start(self, targets=("am",)):
-        self.box = NotifyDatabase(self.tmp_path / "notify")
+        self.box = NotifyDatabase(self.tmp_path / "notify", self.clock)
         self.box.register({name: "x" for name in targets})
         policy = RetryPolicy(base_seconds=1, max_seconds=1, give_up_after_seconds=1e6)
         context = Context("gpu-7")
@@ -112,6 +112,13 @@ def test_an_alert_outlives_three_tellings_that_fail(told, make, clock):
     assert len(told.run(RESEND_SECONDS)) == 1
     told.receiver.script = lambda request, before: Reply(200)
     assert told.states(RESEND_SECONDS / 4) == [("stage_latency", True)], "sooner than usual after a failure"
+
+
+def test_what_fires_is_told_again_on_time_though_the_wall_clock_is_set_back(told, make, clock):
+    told.hold(opened(make, clock))
+    told.run()
+    clock.WALL_OFFSET_NS -= 86_400 * 10**9
+    assert len(told.run(RESEND_SECONDS)) == 1
 
 
 def test_a_restart_goes_on_telling(told, make, clock):

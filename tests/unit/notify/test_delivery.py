@@ -29,15 +29,29 @@ def test_delays_grow_with_full_jitter_up_to_the_cap():
     assert policy.delay_seconds(0, 1e9, lambda: 1.0) == 21_600.0
 
 
+class SteppedClock(SystemClock):
+    """The machine's clocks, the wall one as someone has set it."""
+
+    step_ns = 0
+
+    def wall_ns(self):
+        return super().wall_ns() + self.step_ns
+
+
 @pytest.fixture
-def work(box, target):
+def clock():
+    return SteppedClock()
+
+
+@pytest.fixture
+def work(box, target, clock):
     """`work(receiver)` → a Worker not started, its target registered; `work.box` to fill."""
     workers = []
 
     def build(receiver, policy=POLICY, **options):
         box.register({"a": "x"})
         worker = Worker(
-            target(receiver.port), box, Poster(QUICK), policy, SystemClock(), Context("host-1"), **options
+            target(receiver.port), box, Poster(QUICK), policy, clock, Context("host-1"), **options
         )
         workers.append(worker)
         return worker
@@ -193,3 +207,62 @@ def test_a_worker_tells_that_counts_have_moved(work, receive, held):
     fill(work.box, held(1))
     worker.deliver_next()
     assert moved.is_set()
+
+
+DAY_NS = 86_400 * 10**9
+
+
+def test_a_wall_clock_set_back_holds_up_neither_a_retry_nor_a_new_event(work, receive, held, clock):
+    with RawReceiver(
+        lambda request, before: Reply(503 if before == 0 else 200, {"Retry-After": "0"})
+    ) as receiver:
+        worker = work(receiver)
+        fill(work.box, held(1), held(2, subject="other"))
+        worker.deliver_next()
+        clock.step_ns = -DAY_NS
+        worker.start()
+        wait_until(lambda: work.box.counts(["a"])[0].delivered == 2, "both deliveries a day earlier")
+
+
+def test_a_wall_clock_set_back_does_not_lengthen_a_pause_that_was_asked_for(work, held, clock):
+    answers = [Reply(503, {"Retry-After": "1"}), Reply(200)]
+    with RawReceiver(lambda request, before: answers[min(before, 1)]) as receiver:
+        worker = work(receiver, RetryPolicy(0.01, 1.0, 60))
+        fill(work.box, held(1))
+        worker.deliver_next()
+        clock.step_ns = -DAY_NS
+        assert not worker.deliver_next(), "it asked for a second"
+        worker.start()
+        wait_until(lambda: work.box.counts(["a"])[0].delivered == 1, "the delivery after the pause")
+
+
+def test_a_wall_clock_set_four_days_ahead_gives_nothing_up(work, receive, held, clock):
+    worker = work(receive(answer=lambda delivery, before: 500), RetryPolicy(10, 10, 3 * 86_400))
+    fill(work.box, held(1))
+    clock.step_ns = 4 * DAY_NS
+    worker.deliver_next()
+    counts = work.box.counts(["a"])[0]
+    assert (counts.pending, counts.dead) == (1, 0)
+
+
+def test_an_error_that_nobody_foresaw_is_told_once_counted_and_does_not_end_the_worker(
+    work, receive, held, caplog, monkeypatch
+):
+    receiver = receive()
+    worker = work(receiver)
+    fill(work.box, held(1))
+    read, spoiled = work.box.next_due, [OverflowError("too large"), OverflowError("too large")]
+
+    def next_due(name):
+        if spoiled:
+            raise spoiled.pop()
+        return read(name)
+
+    monkeypatch.setattr(work.box, "next_due", next_due)
+    monkeypatch.setattr(module, "_STUMBLE_SECONDS", 0.01)
+    worker.start()
+    wait_until(lambda: receiver.deliveries, "the delivery after two errors")
+    assert worker.is_alive()
+    told = [record for record in caplog.records if "internal: OverflowError" in record.message]
+    assert len(told) == 1 and told[0].exc_info
+    assert work.box.counts(["a"])[0].failed == 2

@@ -65,6 +65,16 @@ def test_a_thread_that_does_not_run_is_named(config, receive):
     assert before == ["hotstage-pull", "hotstage-report", f"hotstage-to-{notifier.targets[0].name}"]
 
 
+def test_a_stop_leaves_everything_in_the_file_and_lets_go_of_the_directory(config, receive, held, tmp_path):
+    settings = config(receive().port)
+    notifier = Notifier(settings, {}, SystemClock())
+    notifier.database.hold("store", [held(1)], [["elsewhere"]], time.time_ns())
+    notifier.start()
+    notifier.stop()
+    assert sorted(path.name for path in (tmp_path / "notify").iterdir()) == ["lock", "notify.db"]
+    Notifier(settings, {}, SystemClock()).database.close()
+
+
 def test_a_refused_destination_stops_nobody_and_its_events_wait_until_it_is_mended(
     config, receive, held, caplog, tmp_path
 ):
@@ -79,8 +89,8 @@ def test_a_refused_destination_stops_nobody_and_its_events_wait_until_it_is_mend
     while not receiver.deliveries:
         assert time.monotonic() < deadline, "the good destination got nothing within 10 s"
         time.sleep(0.01)
-    notifier.stop()
     assert [counts.pending for counts in notifier.database.counts(["bad"])] == [1]
+    notifier.stop()
     told = [record for record in caplog.records if "refused" in record.message]
     assert len(told) == 1 and "http is for loopback only" in told[0].message
     assert "KEY" not in caplog.text
