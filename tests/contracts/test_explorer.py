@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from hotstage.config.settings import ExploreConfig
+from hotstage.config.explore import ExploreConfig
 from hotstage.sinks.metrics import METRICS
 from hotstage.stages.stage import Modality, Stage
 from hotstage_explorer import parse

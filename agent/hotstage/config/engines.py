@@ -7,38 +7,34 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from hotstage.config.section import PositiveFloat, PositiveInt, Section
+from hotstage.config.section import (
+    BaseUrl,
+    Label,
+    Name,
+    PathText,
+    PositiveBytes,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+)
 
 
 class EngineEndpoint(Section, frozen=True, kw_only=True):
     """One inference engine whose `/metrics` is read, `[[engines.endpoints]]`."""
 
-    name: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=64,
-            pattern="^[A-Za-z0-9_.-]+$",
-            description="its name in checks and in hotstage_collector_up, as engine:NAME",
-        ),
-    ]
-    url: Annotated[
-        str,
-        Meta(
-            pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$",
-            description="http(s) URL; without a path it is /metrics",
-        ),
-    ]
+    name: Annotated[Name, Meta(description="its name in checks and in hotstage_collector_up, as engine:NAME")]
+    url: Annotated[BaseUrl, Meta(description="http(s) URL; without a path it is /metrics")]
     kind: Annotated[
         Literal["auto", "vllm", "sglang", "triton"],
         Meta(description="which engine; auto is told by the names on its page"),
     ] = "auto"
     instance: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=64)] | None,
+        Label | None,
         Meta(description="the instance that its numbers speak of, as the marks call it; absent = name"),
     ] = None
     token_file: Annotated[
-        str | None, Meta(description="file with a bearer token for it; sent by https or to loopback only")
+        PathText | None,
+        Meta(description="file with a bearer token for it; sent by https or to loopback only"),
     ] = None
 
 
@@ -55,9 +51,9 @@ class EnginesConfig(Section, frozen=True, kw_only=True):
     min_samples: Annotated[PositiveInt, Meta(description="below this many samples a quantile is unknown")] = (
         20
     )
-    max_bytes: Annotated[PositiveInt, Meta(description="a page larger than this, unpacked, is not read")] = (
-        4 << 20
-    )
+    max_bytes: Annotated[
+        PositiveBytes, Meta(description="a page larger than this, unpacked, is not read")
+    ] = 4 << 20
     endpoints: Annotated[
         list[EngineEndpoint], Meta(max_length=16, description="engines that are looked at")
     ] = field(default_factory=list)

@@ -9,23 +9,21 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 
-from hotstage.config.section import Section
+from hotstage.config.section import SHAPE, Section, said
 from hotstage.config.settings import Config
+from hotstage.config.source import Tree, parse_toml, parts_of, read_text
 from hotstage.errors import ConfigError
 
 DEFAULT_FILE = Path("/etc/hotstage/config.toml")
 ENVIRONMENT_PREFIX = "HOTSTAGE_"
 _FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`(?: - at `\$\.?(?P<at>[^`]*)`)?")
 _AT = re.compile(r" - at `\$\.?(?P<at>[^`]*)`")
-
-Tree = dict[str, Any]
 
 
 def load(
@@ -40,8 +38,9 @@ def load(
     """
     tree: Tree = {}
     for source in _files(file):
-        part = _parse(source)
-        _convert(part, str(source), source)
+        text = read_text(source)
+        part = parse_toml(text, source)
+        _convert(part, str(source), text)
         _merge(tree, part)
     part = _from_environment(environment or {})
     _convert(part, "the environment")
@@ -61,28 +60,18 @@ def sections() -> Iterator[tuple[str, type[Section]]]:
 
 def _files(file: Path | None) -> list[Path]:
     main = file or DEFAULT_FILE
-    if file is None and not main.exists():
-        found: list[Path] = []
-    elif not main.is_file():
+    try:
+        exists = main.exists()
+    except OSError as error:
+        raise ConfigError(
+            f"{main}: {error.strerror}", remedy="let this user enter the directories above it"
+        ) from error
+    if file is not None and not exists:
         raise ConfigError(
             f"{main}: no such configuration file",
             remedy="name an existing file with --config, or leave it out",
         )
-    else:
-        found = [main]
-    parts = main.parent / "conf.d"
-    return found + (sorted(parts.glob("*.toml")) if parts.is_dir() else [])
-
-
-def _parse(source: Path) -> Tree:
-    try:
-        return tomllib.loads(source.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: not valid TOML: {error}", remedy="mend that line") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{source}: not UTF-8 at byte {error.start}", remedy="save it as UTF-8") from error
-    except OSError as error:
-        raise ConfigError(f"{source}: {error.strerror}", remedy="check its owner and mode") from error
+    return ([main] if exists else []) + parts_of(main.parent / "conf.d")
 
 
 def _from_environment(environment: Mapping[str, str]) -> Tree:
@@ -112,45 +101,63 @@ def _value(struct: type[Section], key: str, text: str, variable: str) -> Any:
     except msgspec.ValidationError as first:
         try:
             return msgspec.to_builtins(msgspec.convert(json.loads(text), kind))
-        except (ValueError, msgspec.ValidationError):
+        except (ValueError, RecursionError):
             raise ConfigError(
                 f"{variable}: {first}", remedy="lists and tables are written as JSON"
             ) from first
 
 
-def _convert(tree: Tree, place: str, source: Path | None = None) -> Config:
+def _convert(tree: Tree, place: str, text: str = "") -> Config:
     try:
         return msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:
-        raise _explain(str(error), place, source) from error
+        raise _explain(str(error), place, text) from error
+    except (RecursionError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{place}: {error}", remedy="no key needs such a value") from error
 
 
-def _explain(text: str, place: str, source: Path | None) -> ConfigError:
-    unknown = _FIELD.search(text)
+def _explain(message: str, place: str, text: str) -> ConfigError:
+    unknown = _FIELD.search(message)
     if unknown:
         key, at = unknown["field"], unknown["at"] or ""
-        where = f"{place}{_line_of(source, key)}"
+        where = f"{place}{_line_of(text, key)}"
         inside = f"[{at}] has no key `{key}`" if at else f"there is no section [{key}]"
         return ConfigError(f"{where}: {inside}", remedy=_nearest(key, _known_at(at)))
-    at = found["at"] if (found := _AT.search(text)) else ""
+    at = found["at"] if (found := _AT.search(message)) else ""
     key = at.rsplit(".", 1)[-1]
-    reason = _AT.sub("", text)
+    reason = _AT.sub("", message)
+    if "matching regex" in reason and (shape := _shape_of(at)):
+        reason = f"Expected {shape}"
     return ConfigError(
-        f"{place}{_line_of(source, key)}: `{at}`: {reason}",
+        f"{place}{_line_of(text, key)}: `{at}`: {reason}",
         remedy="`hotstage config schema` lists every key with its type and unit",
     )
 
 
-def _known_at(at: str) -> tuple[str, ...]:
-    """Keys of the struct that a msgspec path such as `notify.destinations[0]` leads to."""
+def _shape_of(at: str) -> str | None:
+    """What the key of a msgspec path expects, in words."""
+    struct, _, key = re.sub(r"\[[^\]]*\]", "", at).rpartition(".")
+    for name, kind in hints_at(struct):
+        if name == key:
+            return said(kind, SHAPE)
+    return None
+
+
+def hints_at(at: str) -> list[tuple[str, Any]]:
+    """(key, type) of the struct that a path such as `notify.destinations` leads to; nothing below a value."""
     struct: Any = Config
-    for step in filter(None, re.sub(r"\[[^\]]*\]", "", at).split(".")):
+    for step in filter(None, at.split(".")):
         hint = get_type_hints(struct).get(step)
         arguments = getattr(hint, "__args__", ())
         struct = arguments[0] if arguments and hasattr(arguments[0], "__struct_fields__") else hint
         if not hasattr(struct, "__struct_fields__"):
-            return ()
-    return tuple(struct.__struct_fields__)
+            return []
+    hints = get_type_hints(struct, include_extras=True)
+    return [(key, hints[key]) for key in struct.__struct_fields__]
+
+
+def _known_at(at: str) -> tuple[str, ...]:
+    return tuple(key for key, _ in hints_at(re.sub(r"\[[^\]]*\]", "", at)))
 
 
 def _nearest(key: str, known: tuple[str, ...]) -> str:
@@ -160,13 +167,13 @@ def _nearest(key: str, known: tuple[str, ...]) -> str:
     return f"known here: {', '.join(known)}" if known else "`hotstage config schema` lists every key"
 
 
-def _line_of(source: Path | None, key: str) -> str:
+def _line_of(text: str, key: str) -> str:
     """`:LINE` of the first line that sets or opens `key`; nothing when it cannot be told."""
-    if source is None or not key:
+    if not key:
         return ""
     name = re.escape(re.sub(r"\[.*", "", key))
     pattern = re.compile(rf"^\s*(?:\[+[\w.]*\b)?{name}\b")
-    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if pattern.match(line):
             return f":{number}"
     return ""

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from hotstage.config.engines import EngineEndpoint
 from hotstage.config.load import sections
-from hotstage.config.section import Section
+from hotstage.config.section import HOLDS, Section, said
 from hotstage.config.settings import Config, Destination, SloObjective
 
 GENERATED = (
@@ -32,6 +33,7 @@ _TABLES: dict[tuple[str, str], tuple[type[Section], dict[str, Any]]] = {
     ),
 }
 """(section, key) of each array of tables → its struct, and what it must be given, by way of example."""
+_HOST = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
 
 def example() -> str:
@@ -52,24 +54,38 @@ def schema() -> dict[str, Any]:
 
 
 def shown(config: Config) -> dict[str, Any]:
-    """The configuration as plain values; secrets are never in it, a URL's credentials and query are cut."""
-    tree: dict[str, Any] = msgspec.to_builtins(config)
-    for destination in tree["notify"]["destinations"]:
-        if destination["url"] is not None:
-            destination["url"] = redacted_url(destination["url"])
-    if "@" in (tree["otlp"]["endpoint"] or ""):
-        tree["otlp"]["endpoint"] = redacted_url(tree["otlp"]["endpoint"])
+    """The configuration as plain values; secrets are never in it, of a URL no more than scheme and host."""
+    tree: dict[str, Any] = _shown(config)
     return tree
 
 
+def _shown(value: Any, kind: Any = None) -> Any:
+    """`value` without what its type says is secret; a struct's fields by their own types."""
+    if isinstance(value, Section):
+        hints = get_type_hints(type(value), include_extras=True)
+        return {key: _shown(getattr(value, key), hints[key]) for key in value.__struct_fields__}
+    if isinstance(value, list):
+        return [_shown(each, kind) for each in value]
+    if isinstance(value, dict):
+        return {key: _shown(each, kind) for key, each in value.items()}
+    if isinstance(value, str) and said(kind, HOLDS) == "url":
+        return redacted_url(value)
+    return msgspec.to_builtins(value)
+
+
 def redacted_url(url: str) -> str:
-    """Scheme, host and first path segment: webhook URLs of chat services carry their secret in the path."""
+    """Scheme and host. Chat services have their secret in the path, others in user name or query; what is
+    left out shows as `…`.
+    """
     scheme, separator, rest = url.partition("://")
-    if not separator:
+    if not separator or not scheme.isalnum():
         return "…"
-    host, _, path = rest.partition("?")[0].rpartition("@")[2].partition("/")
-    first = path.split("/", 1)[0]
-    return f"{scheme}://{host}/{first}{'/…' if '/' in path else ''}" if first else f"{scheme}://{host}"
+    authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
+    host = authority.rpartition("@")[2]
+    if not _HOST.fullmatch(host):
+        # Half a password, when that has a slash in it.
+        return f"{scheme}://…"
+    return f"{scheme}://{host}{'/…' if len(rest) > len(authority) + 1 else ''}"
 
 
 def toml(tree: dict[str, Any]) -> str:

@@ -12,7 +12,23 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from hotstage.config.engines import EnginesConfig
-from hotstage.config.section import PositiveFloat, PositiveInt, Ratio, Section
+from hotstage.config.explore import ExploreConfig
+from hotstage.config.section import (
+    AnyUrl,
+    BaseUrl,
+    Days,
+    ListenAddress,
+    Name,
+    PathText,
+    PositiveBytes,
+    PositiveFloat,
+    PositiveInt,
+    Ratio,
+    Section,
+    SocketPath,
+    Text,
+    Weight,
+)
 from hotstage.config.snapshots import RecoveryConfig, SnapshotsConfig
 
 
@@ -33,7 +49,7 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
         ),
     ] = True
     xid: Annotated[bool, Meta(description="watch the kernel log for NVIDIA XID lines")] = True
-    proc_root: Annotated[str, Meta(description="where procfs is mounted")] = "/proc"
+    proc_root: Annotated[PathText, Meta(description="where procfs is mounted")] = "/proc"
     call_keys: Annotated[PositiveInt, Meta(description="entries of the call counter map")] = 16_384
     histogram_slots: Annotated[PositiveInt, Meta(description="latency histograms, 1,936 bytes each")] = 4_096
     threads: Annotated[PositiveInt, Meta(description="threads followed")] = 16_384
@@ -42,7 +58,7 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
         Meta(description="requests in flight held in `pipeline_state`; one process may hold a quarter"),
     ] = 8_192
     events_ring_bytes: Annotated[
-        PositiveInt, Meta(description="ring of finished requests, slow calls and errors; a power of two")
+        PositiveBytes, Meta(description="ring of finished requests, slow calls and errors; a power of two")
     ] = 4 << 20
     slow_call_seconds: Annotated[
         PositiveFloat, Meta(description="a call at least this long becomes an event")
@@ -62,7 +78,8 @@ class DevicesConfig(Section, frozen=True, kw_only=True):
 
     enabled: Annotated[bool, Meta(description="sample GPUs through NVML")] = True
     library_directory: Annotated[
-        str | None, Meta(description="where libnvidia-ml.so.1 is, if the linker does not find it by itself")
+        PathText | None,
+        Meta(description="where libnvidia-ml.so.1 is, if the linker does not find it by itself"),
     ] = None
     period_seconds: Annotated[
         PositiveFloat, Meta(description="utilisation, clocks, power; memory is ten times faster")
@@ -89,7 +106,7 @@ class FrameConfig(Section, frozen=True, kw_only=True):
         3.0
     )
     heat_weights: Annotated[
-        dict[str, float], Meta(description="endpoint → weight of its request rate in the heat; default 1")
+        dict[Text, Weight], Meta(description="endpoint → weight of its request rate in the heat; default 1")
     ] = field(default_factory=dict)
     max_endpoints: Annotated[PositiveInt, Meta(description="endpoints told apart; the rest is `other`")] = 100
 
@@ -98,7 +115,7 @@ class DetectConfig(Section, frozen=True, kw_only=True):
     """When something is wrong."""
 
     rules_files: Annotated[
-        list[str], Meta(description="more rule files, after the built-in ones; globs are allowed")
+        list[PathText], Meta(description="more rule files, after the built-in ones; globs are allowed")
     ] = field(default_factory=list)
     builtin_rules: Annotated[bool, Meta(description="use the rules that come with hotstage")] = True
     min_baseline_samples: Annotated[
@@ -144,9 +161,9 @@ class BreakersConfig(Section, frozen=True, kw_only=True):
         list[Literal["host", "gpu", "stage", "modality", "endpoint", "instance"]],
         Meta(description="kinds of entity that get a breaker"),
     ] = field(default_factory=lambda: ["stage", "instance", "gpu"])
-    open_after_seconds: Annotated[float, Meta(ge=0, description="a window must be open this long first")] = (
-        0.0
-    )
+    open_after_seconds: Annotated[
+        float, Meta(ge=0, le=1e9, description="a window must be open this long first")
+    ] = 0.0
     cool_down_seconds: Annotated[PositiveFloat, Meta(description="first time in open before half-open")] = (
         10.0
     )
@@ -166,13 +183,11 @@ class BreakersConfig(Section, frozen=True, kw_only=True):
 class StoreConfig(Section, frozen=True, kw_only=True):
     """What is kept on disk."""
 
-    directory: Annotated[str, Meta(description="state directory")] = "/var/lib/hotstage"
-    retention_days: Annotated[
-        PositiveFloat, Meta(description="closed windows and events older than this go")
-    ] = 30.0
-    max_bytes: Annotated[PositiveInt, Meta(description="size of the database before the oldest rows go")] = (
-        512 << 20
-    )
+    directory: Annotated[PathText, Meta(description="state directory")] = "/var/lib/hotstage"
+    retention_days: Annotated[Days, Meta(description="closed windows and events older than this go")] = 30.0
+    max_bytes: Annotated[
+        PositiveBytes, Meta(description="size of the database before the oldest rows go")
+    ] = 512 << 20
     pending_max: Annotated[
         PositiveInt, Meta(description="changes kept in memory while the disk refuses them")
     ] = 10_000
@@ -182,19 +197,19 @@ class HttpConfig(Section, frozen=True, kw_only=True):
     """The agent's HTTP API."""
 
     listen: Annotated[
-        str, Meta(description="address:port of the API; loopback unless a token and TLS are set")
+        ListenAddress, Meta(description="address:port of the API; loopback unless a token and TLS are set")
     ] = "127.0.0.1:9178"
-    socket: Annotated[str, Meta(description="Unix socket for the notifier and for overrides")] = (
+    socket: Annotated[SocketPath, Meta(description="Unix socket for the notifier and for overrides")] = (
         "/run/hotstage/agent.sock"
     )
-    socket_group: Annotated[str | None, Meta(description="group that may use the socket")] = None
+    socket_group: Annotated[Text | None, Meta(description="group that may use the socket")] = None
     token_file: Annotated[
-        str | None, Meta(description="file with the bearer token that overrides over TCP need")
+        PathText | None, Meta(description="file with the bearer token that overrides over TCP need")
     ] = None
     tls_certificate_file: Annotated[
-        str | None, Meta(description="PEM certificate chain; then the TCP address speaks TLS only")
+        PathText | None, Meta(description="PEM certificate chain; then the TCP address speaks TLS only")
     ] = None
-    tls_key_file: Annotated[str | None, Meta(description="PEM key of that certificate")] = None
+    tls_key_file: Annotated[PathText | None, Meta(description="PEM key of that certificate")] = None
     allow_plaintext: Annotated[
         bool,
         Meta(description="open to other hosts without TLS, where something else encrypts; needs the token"),
@@ -206,7 +221,9 @@ class HttpConfig(Section, frozen=True, kw_only=True):
 class PageConfig(Section, frozen=True, kw_only=True):
     """The shared-memory page of breaker states."""
 
-    path: Annotated[str, Meta(description="file that containers mount read-only")] = "/run/hotstage/breakers"
+    path: Annotated[PathText, Meta(description="file that containers mount read-only")] = (
+        "/run/hotstage/breakers"
+    )
     stale_after_seconds: Annotated[
         PositiveFloat, Meta(description="readers call the page stale after this long")
     ] = 5.0
@@ -221,29 +238,24 @@ class PageConfig(Section, frozen=True, kw_only=True):
 class Destination(Section, frozen=True, kw_only=True):
     """One webhook destination, `[[notify.destinations]]`."""
 
-    name: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=64,
-            pattern="^[A-Za-z0-9_.-]+$",
-            description="its name in logs and metrics",
-        ),
-    ]
-    url: Annotated[str | None, Meta(description="http(s) URL; https unless loopback")] = None
+    name: Annotated[Name, Meta(description="its name in logs and metrics")]
+    url: Annotated[AnyUrl | None, Meta(description="http(s) URL; https unless loopback")] = None
     url_file: Annotated[
-        str | None, Meta(description="file with the URL instead, where that is itself the secret, as Slack's")
+        PathText | None,
+        Meta(description="file with the URL instead, where that is itself the secret, as Slack's"),
     ] = None
     format: Annotated[
         Literal["cloudevents", "plain", "slack", "alertmanager", "alertmanager_webhook"],
         Meta(description="body format; alertmanager posts to /api/v2/alerts"),
     ] = "cloudevents"
-    secret_file: Annotated[str | None, Meta(description="file with the `whsec_…` signing secret")] = None
-    secret_env: Annotated[str | None, Meta(description="environment variable with the signing secret")] = None
+    secret_file: Annotated[PathText | None, Meta(description="file with the `whsec_…` signing secret")] = None
+    secret_env: Annotated[Text | None, Meta(description="environment variable with the signing secret")] = (
+        None
+    )
     authorization_file: Annotated[
-        str | None, Meta(description="file with a bearer token, or user:password, for the receiver")
+        PathText | None, Meta(description="file with a bearer token, or user:password, for the receiver")
     ] = None
-    types: Annotated[list[str], Meta(description="event types to send, prefixes allowed; empty = all")] = (
+    types: Annotated[list[Text], Meta(description="event types to send, prefixes allowed; empty = all")] = (
         field(default_factory=list)
     )
     allow_private: Annotated[bool, Meta(description="private addresses are allowed")] = False
@@ -256,8 +268,10 @@ class Destination(Section, frozen=True, kw_only=True):
 class NotifyConfig(Section, frozen=True, kw_only=True):
     """The notifier: unprivileged, its own database."""
 
-    agent_socket: Annotated[str, Meta(description="the agent's Unix socket")] = "/run/hotstage/agent.sock"
-    directory: Annotated[str, Meta(description="directory of notify.db")] = "/var/lib/hotstage-notify"
+    agent_socket: Annotated[SocketPath, Meta(description="the agent's Unix socket")] = (
+        "/run/hotstage/agent.sock"
+    )
+    directory: Annotated[PathText, Meta(description="directory of notify.db")] = "/var/lib/hotstage-notify"
     retry_base_seconds: Annotated[PositiveFloat, Meta(description="first retry; grows with full jitter")] = (
         5.0
     )
@@ -268,10 +282,10 @@ class NotifyConfig(Section, frozen=True, kw_only=True):
     connect_timeout_seconds: PositiveFloat = 3.0
     total_timeout_seconds: PositiveFloat = 10.0
     host: Annotated[
-        str | None, Meta(description="this host's name in messages; without it the system's own")
+        Text | None, Meta(description="this host's name in messages; without it the system's own")
     ] = None
     explorer_url: Annotated[
-        Annotated[str, Meta(pattern=r"^https?://[^\s@<>|\"]+$")] | None,
+        Annotated[AnyUrl, Meta(pattern=r"^https?://[^\s@<>|\"]+$")] | None,
         Meta(
             description="where people open the explorer, for links in messages; without it there is no link"
         ),
@@ -284,12 +298,9 @@ class NotifyConfig(Section, frozen=True, kw_only=True):
 class SloObjective(Section, frozen=True, kw_only=True):
     """One service level objective, `[[slo.objectives]]`."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="its name in metrics"),
-    ]
+    name: Annotated[Name, Meta(description="its name in metrics")]
     endpoint: Annotated[
-        str, Meta(min_length=1, description="route of the requests that count; `*` and `?` are allowed")
+        Text, Meta(min_length=1, description="route of the requests that count; `*` and `?` are allowed")
     ]
     latency_seconds: Annotated[PositiveFloat, Meta(description="a request that takes longer is bad")]
     objective: Annotated[float, Meta(gt=0, lt=1, description="share of the requests that must be good")] = (
@@ -309,14 +320,14 @@ class OtlpConfig(Section, frozen=True, kw_only=True):
     """OpenTelemetry: metrics, spans of requests and stages, and window events to a collector, over HTTP."""
 
     endpoint: Annotated[
-        str | None,
+        BaseUrl | None,
         Meta(
             description="base URL of the collector, `/v1/traces` and so on are appended; "
             "absent = OTEL_EXPORTER_OTLP_ENDPOINT, and off without it"
         ),
     ] = None
     headers_file: Annotated[
-        str | None,
+        PathText | None,
         Meta(description="file with one `name=value` a line, sent with each export: the place for a token"),
     ] = None
     metrics: Annotated[bool, Meta(description="export what `/metrics` shows")] = True
@@ -336,23 +347,6 @@ class OtlpConfig(Section, frozen=True, kw_only=True):
     timeout_seconds: Annotated[
         PositiveFloat, Meta(description="an export that takes longer, retries included, is given up")
     ] = 10.0
-
-
-class ExploreConfig(Section, frozen=True, kw_only=True):
-    """The explorer."""
-
-    listen: Annotated[str, Meta(description="address:port of the web page")] = "127.0.0.1:9179"
-    agent: Annotated[str, Meta(description="URL of the agent's API")] = "http://127.0.0.1:9178"
-    prometheus: Annotated[
-        str | None,
-        Meta(description="URL of a Prometheus or VictoriaMetrics to read instead of the agent"),
-    ] = None
-    prometheus_token_file: Annotated[
-        str | None, Meta(description="file with the bearer token for it; sent by https or to loopback only")
-    ] = None
-    prometheus_selector: Annotated[str, Meta(description="label matchers that name the series to read")] = (
-        'job="hotstage"'
-    )
 
 
 class LogConfig(Section, frozen=True, kw_only=True):

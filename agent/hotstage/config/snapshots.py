@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from hotstage.config.section import PositiveFloat, PositiveInt, Section
+from hotstage.config.section import Days, PositiveBytes, PositiveInt, Section
 
 StageName = Literal[
     "gateway",
@@ -36,8 +36,8 @@ class SnapshotsConfig(Section, frozen=True, kw_only=True):
     """How many snapshots of window and breaker openings are kept; the oldest go first."""
 
     keep_max: Annotated[PositiveInt, Meta(description="snapshots kept")] = 200
-    keep_bytes: Annotated[PositiveInt, Meta(description="bytes that they may take, compressed")] = 64 << 20
-    keep_days: Annotated[PositiveFloat, Meta(description="older ones go")] = 30.0
+    keep_bytes: Annotated[PositiveBytes, Meta(description="bytes that they may take, compressed")] = 64 << 20
+    keep_days: Annotated[Days, Meta(description="older ones go")] = 30.0
 
 
 class RecoveryConfig(Section, frozen=True, kw_only=True):

@@ -60,11 +60,11 @@ class EngineScraper:
             self._failures[error.kind] += 1
             self.sample = replace(self.sample, reason=str(error), failures=dict(self._failures))
             if not self._is_failing:
-                log.warning("engine %s: %s", self.target.name, error, extra={"url": self.target.url})
+                log.warning("engine %s: %s", self.target.name, error, extra={"url": self.target.shown_url})
             self._is_failing = True
         else:
             if self._is_failing:
-                log.info("engine %s answers again", self.target.name, extra={"url": self.target.url})
+                log.info("engine %s answers again", self.target.name, extra={"url": self.target.shown_url})
             self._is_failing = False
 
     def _ask(self, began_ns: int) -> EngineSample:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hotstage.config.engines import EngineEndpoint
+from hotstage.config.render import redacted_url
 from hotstage.engines.sglang import SGLANG
 from hotstage.engines.table import Table
 from hotstage.engines.triton import TRITON
@@ -43,6 +44,11 @@ class EngineTarget:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}{self.path}"
 
+    @property
+    def shown_url(self) -> str:
+        """For people and logs: a path may hold a key."""
+        return redacted_url(self.url)
+
     def token(self) -> str | None:
         """The bearer token as the file has it now. Raises OSError, UnicodeError."""
         if self.token_file is None:
@@ -71,9 +77,11 @@ def _target(endpoint: EngineEndpoint) -> EngineTarget:
         parts = urlsplit(endpoint.url)
         host, port = parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
     except (KeyError, ValueError) as error:
-        raise ConfigError(f"{place}: {endpoint.url}: {error}", remedy="http://host:port") from error
+        raise ConfigError(
+            f"{place}: {redacted_url(endpoint.url)}: not a URL", remedy="http://host:port"
+        ) from error
     if not host:
-        raise ConfigError(f"{place}: {endpoint.url} names no host", remedy="http://host:port")
+        raise ConfigError(f"{place}: {redacted_url(endpoint.url)} names no host", remedy="http://host:port")
     is_tls, is_loopback = parts.scheme == "https", _is_loopback(host)
     if endpoint.token_file is not None and not (is_tls or is_loopback):
         raise ConfigError(

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from hotstage.config.load import load
+from hotstage.config.render import schema
 from hotstage.config.settings import Config
 from hotstage.errors import ConfigError
 
@@ -85,3 +88,126 @@ def test_lists_and_tables_in_variables_are_json(write):
     )
     assert config.frame.heat_weights == {"/v1/vision": 2.5}
     assert config.probes.xid is False
+
+
+DEEP = "[" * 5000 + "]" * 5000
+WRONG_FILES = {
+    "arrays nested 5,000 deep": f"[frame]\nheat_weights = {DEEP}\n",
+    "tables nested 3,000 deep": f"[{'.'.join('a' * 3000)}]\nx = 1\n",
+    "inline tables nested 3,000 deep": "x = " + "{a = " * 3000 + "1" + "}" * 3000,
+    "an integer of 5,000 digits": "[frame]\nmax_endpoints = " + "9" * 5000 + "\n",
+    "an integer of 400 digits": "[frame]\nmax_endpoints = 1" + "0" * 400 + "\n",
+    "an integer beyond 64 bits": "[probes]\ncall_keys = 18446744073709551616\n",
+    "a float for ever": "[windows]\nclose_after_seconds = inf\n",
+    "a float beyond nanoseconds": "[breakers]\ncool_down_seconds = 1e300\n",
+    "days beyond nanoseconds": "[store]\nretention_days = 1e6\n",
+    "no number": "[detect]\nhang_seconds = nan\n",
+    "no number in a table": "[frame]\nheat_weights = {a = nan}\n",
+    "NUL in a path": '[store]\ndirectory = "/tmp/a\\u0000b"\n',
+    "NUL in a glob": '[detect]\nrules_files = ["/tmp/a\\u0000b"]\n',
+    "no directory": '[store]\ndirectory = ""\n',
+    "no socket": '[http]\nsocket = ""\n',
+    "a socket's path longer than the kernel takes": f'[http]\nsocket = "/{"a" * 107}"\n',
+    "a port that is none": '[http]\nlisten = "127.0.0.1:99999999999999999999"\n',
+    "a port just too high": '[http]\nlisten = "127.0.0.1:65536"\n',
+    "an address that is none": '[explore]\nlisten = "zzz"\n',
+    "half an IPv6 address": '[otlp]\nendpoint = "http://[::1"\n',
+    "a URL with a password": '[otlp]\nendpoint = "https://u:p@h"\n',
+    "a URL with a query, behind which paths would come": '[otlp]\nendpoint = "https://h/?key=K"\n',
+    "an agent with a password": '[explore]\nagent = "http://u:p@h"\n',
+    "a Prometheus with a token": '[explore]\nprometheus = "http://h/x?token=T"\n',
+}
+
+
+@pytest.mark.parametrize("text", WRONG_FILES.values(), ids=WRONG_FILES)
+def test_whatever_stands_in_a_file_is_a_configuration_error_of_that_file(write, text: str):
+    path = write(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert str(path) in caught.value.message
+    assert caught.value.remedy
+    assert len(caught.value.message) < 500
+
+
+def test_a_shape_is_told_in_words(write):
+    with pytest.raises(ConfigError, match="without user name, query and fragment"):
+        load(write('[otlp]\nendpoint = "https://user:pa55@h"\n'))
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:9178", "localhost:65535", "0.0.0.0:59999"])
+def test_addresses_and_urls_that_are_right_pass(write, listen: str):
+    config = load(write(f'[http]\nlisten = "{listen}"\n[explore]\nagent = "http://{listen}/base"\n'))
+    assert config.http.listen == listen
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 5000, '{"a": ' * 100_000, "\x00", "nan"])
+def test_whatever_a_variable_holds_is_a_configuration_error(write, value: str):
+    with pytest.raises(ConfigError, match="HOTSTAGE_FRAME_HEAT_WEIGHTS"):
+        load(write(""), {"HOTSTAGE_FRAME_HEAT_WEIGHTS": value})
+
+
+def test_every_number_is_bounded_so_that_it_fits_into_63_bits_of_nanoseconds():
+    for name, definition in schema()["$defs"].items():
+        for key, entry in definition["properties"].items():
+            for each in (entry, entry.get("additionalProperties")):
+                if isinstance(each, dict) and each.get("type") in ("number", "integer"):
+                    most = each.get("maximum", each.get("exclusiveMaximum"))
+                    unit = 86_400 if key.endswith("_days") else 1
+                    assert most is not None, f"{name}.{key}"
+                    assert each["type"] == "integer" or most * unit * 1e9 < 2**62, f"{name}.{key}"
+
+
+@pytest.fixture
+def as_nobody():
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody who may not read")
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+
+
+@pytest.fixture
+def public():
+    """A directory that everybody may enter, which pytest's are not."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        place.chmod(0o755)
+        yield place
+
+
+@pytest.mark.parametrize(("closed", "mode"), [("conf.d", 0o700), ("conf.d", 0o644), (".", 0o700)])
+def test_what_this_user_may_not_enter_is_named_and_not_left_out(public, closed: str, mode: int, request):
+    (public / "config.toml").write_text("")
+    (public / "conf.d").mkdir()
+    (public / "conf.d/10.toml").write_text("[probes]\nthreads = 5\n")
+    (public / closed).chmod(mode)
+    request.getfixturevalue("as_nobody")
+    with pytest.raises(ConfigError) as caught:
+        load(public / "config.toml")
+    assert str(public / closed) in caught.value.message
+    assert "Permission denied" in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["config.toml", "conf.d/10.toml"])
+def test_a_fifo_a_directory_and_a_device_are_no_files_and_hold_nobody_up(tmp_path: Path, name: str):
+    (tmp_path / "conf.d").mkdir()
+    path, main = tmp_path / name, tmp_path / "config.toml"
+    main.write_text("")
+    for make in (os.mkfifo, Path.mkdir, lambda place: place.symlink_to("/dev/zero")):
+        path.unlink(missing_ok=True)
+        make(path)
+        with pytest.raises(ConfigError, match=r"not a regular file|Is a directory"):
+            load(main)
+        if path.is_dir():
+            path.rmdir()
+
+
+def test_a_file_too_large_to_be_settings_is_refused(write):
+    with pytest.raises(ConfigError, match="larger than 1024 KiB"):
+        load(write("#" * (1 << 20) + "\n"))
+
+
+def test_a_conf_d_that_is_a_file_is_named(write, tmp_path: Path):
+    (tmp_path / "conf.d").write_text("")
+    with pytest.raises(ConfigError, match=r"conf\.d: Not a directory"):
+        load(write(""))

@@ -48,7 +48,7 @@ def test_a_url_that_is_a_secret_comes_from_a_file(tmp_path):
     config = Destination(name="a", url_file=str(tmp_path / "chat"), format="slack")
     target = Target.of(config, {})
     assert (target.host, target.path, target.shown_url) == (
-        "chat.example", "/services/T0/B0/KEY", "https://chat.example/services/…",
+        "chat.example", "/services/T0/B0/KEY", "https://chat.example/…",
     )  # fmt: skip
     assert "KEY" not in repr(target)
 

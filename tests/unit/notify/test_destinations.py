@@ -129,7 +129,7 @@ def test_a_refused_destination_leaves_the_others_and_shows_no_secret():
     )
     assert [each.name for each in targets] == ["good"]
     (each,) = refused
-    assert (each.name, each.shown_url) == ("bad", "http://chat.example/services/…")
+    assert (each.name, each.shown_url) == ("bad", "http://chat.example/…")
     assert "XXXX" not in repr(each) and "pw" not in repr(each)
     assert each.reason and each.remedy
     assert each.wants("io.hotstage.breaker.opened.v1") and not each.wants("io.hotstage.window.opened.v1")

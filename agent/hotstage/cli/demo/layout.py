@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 
 from hotstage.cli import unprivileged
+from hotstage.config.explore import ExploreConfig
 from hotstage.config.render import toml
 from hotstage.config.settings import (
     BreakersConfig,
     Config,
     Destination,
     DevicesConfig,
-    ExploreConfig,
     HttpConfig,
     NotifyConfig,
     PageConfig,

@@ -65,16 +65,16 @@ def _engine(target: EngineTarget, config: EnginesConfig) -> Finding:
     scraper.look()
     cut.cancel()
     sample = scraper.sample
-    name, data = f"engine {target.name}", {"url": target.url, "instance": target.instance}
+    name, data = f"engine {target.name}", {"url": target.shown_url, "instance": target.instance}
     if sample.reason:
         (kind,) = sample.failures
         return Finding(
-            CONFIGURATION, name, Status.WARN, f"{target.url}: {sample.reason}", _REMEDIES.get(kind),
+            CONFIGURATION, name, Status.WARN, f"{target.shown_url}: {sample.reason}", _REMEDIES.get(kind),
             features=FEATURES, data={**data, "runtime": None, "reason": kind},
         )  # fmt: skip
     runtime = sample.runtime.value if sample.runtime is not None else None
     known = {**data, "runtime": runtime, "models": [each.model for each in sample.models], "reason": None}
-    detail = f"{target.url} is {runtime}: {_told(sample)}"
+    detail = f"{target.shown_url} is {runtime}: {_told(sample)}"
     if sample.problems:
         return Finding(
             CONFIGURATION, name, Status.WARN, f"{detail}; but {'; '.join(sample.problems)}",

@@ -16,7 +16,8 @@ from hotstage.cli.doctor.configuration import (
     secret_files,
 )
 from hotstage.cli.doctor.finding import Status
-from hotstage.config.settings import Config, Destination, ExploreConfig, HttpConfig, NotifyConfig, OtlpConfig
+from hotstage.config.explore import ExploreConfig
+from hotstage.config.settings import Config, Destination, HttpConfig, NotifyConfig, OtlpConfig
 from hotstage.errors import ConfigError
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

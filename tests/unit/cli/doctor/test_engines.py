@@ -14,6 +14,7 @@ from hotstage.cli.doctor.configuration import secret_files
 from hotstage.cli.doctor.engines import check_engines
 from hotstage.cli.doctor.finding import Status
 from hotstage.config.engines import EngineEndpoint, EnginesConfig
+from hotstage.config.render import redacted_url
 from hotstage.config.settings import Config
 from hotstage.simhost.engine import EngineServer
 from hotstage.simhost.engine_model import EngineModel
@@ -47,7 +48,7 @@ def test_an_engine_that_answers_is_told_with_its_state(host, fake):
     engine = fake.engine
     assert finding.status is Status.OK
     assert finding.detail == (
-        f"{fake.url} is vllm: 1 model, {engine.waiting} waiting, {engine.running} running, "
+        f"{redacted_url(fake.url)} is vllm: 1 model, {engine.waiting} waiting, {engine.running} running, "
         f"KV cache {engine.kv_used_ratio:.0%} full"
     )
     assert finding.data["models"] == ["sim/vlm-7b"]
@@ -58,7 +59,7 @@ def test_each_engine_is_asked_although_another_is_dead(host, fake):
         dead = f"http://127.0.0.1:{server.getsockname()[1]}"
     gone, well = checked(host, endpoint(dead, "gone"), endpoint(fake.url))
     assert (gone.status, well.status) == (Status.WARN, Status.OK)
-    assert gone.detail == f"{dead}/metrics: Connection refused" and "--enable-metrics" in (gone.remedy or "")
+    assert gone.detail == f"{dead}/…: Connection refused" and "--enable-metrics" in (gone.remedy or "")
 
 
 @pytest.mark.parametrize(
