@@ -167,16 +167,20 @@ def breakers(content: dict[str, Any]) -> tuple[BreakerRow, ...]:
     rows = []
     for row in _rows(content, "breakers", 500):
         override = row.get("override")
-        action = text(override.get("action"), 24) if isinstance(override, dict) else text(override, 24)
+        said = override if isinstance(override, dict) else {}
+        action = text(said.get("action"), 24) or text(override, 24)
+        actor, why = text(said.get("actor")), text(said.get("reason"))
         rows.append(
             BreakerRow(
                 name=text(row.get("name")) or "(unnamed)",
                 state=text(row.get("state"), 24) or "unknown",
                 is_enforced=row.get("enforced") is True,
-                since_ns=integer(row.get("since_ns")),
+                since_ns=integer(said.get("since_ns")) or integer(row.get("since_ns")),
                 reason=text(row.get("reason")),
                 override=action or None,
                 is_stale=row.get("stale") is True,
+                override_says=f"by {actor}: {why or 'no reason given'}" if actor else "",
+                override_until_ns=integer(said.get("until_ns")),
             )
         )
     return tuple(sorted(rows, key=lambda b: (urgency(b.state), b.name)))

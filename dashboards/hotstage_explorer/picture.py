@@ -140,6 +140,9 @@ class BreakerRow:
     override: str | None = None
     is_stale: bool = False
     host: str = ""
+    override_says: str = ""
+    """Who set the override and why."""
+    override_until_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

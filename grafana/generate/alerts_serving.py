@@ -69,7 +69,7 @@ def _breaker(state: str, enforced: int) -> tuple[Input, ...]:
     name = "stage:vision_encode:image"
     states = tuple(
         given("hotstage_breaker_state", f"{int(each == state)}x40", breaker=name, state=each)
-        for each in ("closed", "open", "half_open")
+        for each in ("closed", "open", "half_open", "forced_open", "disabled", "metrics_only")
     )
     return (*states, given("hotstage_breaker_enforced", f"{enforced}x40", breaker=name))
 
@@ -221,10 +221,12 @@ SERVING = (
         "30s",
         "critical",
         "Callers of {{ $labels.instance }} shed traffic: {{ $labels.breaker }} is open",
-        "The breaker is enforced, so users are turned away until it has recovered. "
-        "`hotstage breakers history` shows why; `hotstage breakers disable` overrules it for a while.",
+        "Callers heed it: it is enforced, or a person tripped it, which counts in dry run, too. "
+        "`hotstage breakers` shows why and by whom; `hotstage breakers disable` overrules it for a while.",
         OVERVIEW,
-        Fires(_breaker("open", 1), "1m", {"breaker": "stage:vision_encode:image", "state": "open"}),
+        Fires(
+            _breaker("forced_open", 1), "1m", {"breaker": "stage:vision_encode:image", "state": "forced_open"}
+        ),
         Scene(_breaker("open", 0), "1m"),
     ),
     Alert(
@@ -236,7 +238,7 @@ SERVING = (
         "A dry run: nobody is turned away. Compare with what users saw, then decide whether to enforce it.",
         OVERVIEW,
         Fires(_breaker("open", 0), "1m", {"breaker": "stage:vision_encode:image", "state": "open"}),
-        Scene(_breaker("closed", 0), "1m"),
+        Scene(_breaker("forced_open", 1), "1m"),
     ),
     Alert(
         "HotstageUnattributedHigh",

@@ -120,16 +120,16 @@ def breakers(records: Iterable[BreakerRecord], clock: Clock) -> Document:
 
 
 def breaker(record: BreakerRecord, clock: Clock) -> Document:
-    """One breaker: the state that callers see, and how it came to it."""
+    """One breaker: the state that callers see, whether they heed it, and how its own state came about."""
     return {
         "name": record.name,
         "scope": record.scope.labels(),
         "state": record.shown.value,
         "own_state": record.state.value,
-        "enforced": record.enforced,
+        "enforced": record.is_heeded,
         "override": None if record.override is None else _override(record.override, clock),
         **moment("since", record.since_ns, clock),
-        "stale": record.is_stale,
+        "stale": record.tells_stale,
         "reason": record.reason,
         "window_id": record.window_id,
         "transitions": [transition(move, clock) for move in record.transitions],
@@ -141,6 +141,7 @@ def _override(override: Override, clock: Clock) -> Document:
         "action": override.action.value,
         "actor": override.actor,
         "reason": override.reason,
+        **moment("since", override.set_ns, clock),
         **moment("until", override.until_ns, clock),
     }
 

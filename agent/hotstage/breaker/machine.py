@@ -220,7 +220,7 @@ def _changed(
         reason=reason,
         window_id=window_id,
         actor=actor,
-        enforced=record.enforced,
+        enforced=record.is_heeded,
     )
     kept = (*record.transitions, transition)[-TRANSITIONS_KEPT:]
     return replace(record, transitions=kept), transition

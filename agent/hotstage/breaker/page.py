@@ -66,20 +66,20 @@ class PageEntry:
 
 def entry_of(record: BreakerRecord, config: PageConfig) -> PageEntry:
     """What callers are told about `record`: an override speaks for itself, even where there is no data."""
-    state, is_enforced, is_stale = PageState[record.state], record.enforced, record.is_stale
+    state = PageState[record.state]
     match record.shown:
         case BreakerState.forced_open:
-            state, is_enforced, is_stale = PageState.open, True, False
+            state = PageState.open
         case BreakerState.disabled:
-            state, is_enforced, is_stale = PageState.closed, False, False
-        case BreakerState.metrics_only:
-            is_enforced = False
+            state = PageState.closed
     admit_ratio = {
         PageState.closed: 1.0,
         PageState.open: 0.0,
         PageState.half_open: config.half_open_admit_ratio,
     }
-    return PageEntry(record.name, state, is_enforced, admit_ratio[state], is_stale, config.stale_sheds)
+    return PageEntry(
+        record.name, state, record.is_heeded, admit_ratio[state], record.tells_stale, config.stale_sheds
+    )
 
 
 class BreakerPage:

@@ -57,6 +57,7 @@ class Transition:
     window_id: str | None = None
     actor: str | None = None
     enforced: bool = False
+    """Whether callers heed `to_state`: the record's `is_heeded`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class BreakerRecord:
     name: str
     scope: Entity
     enforced: bool
+    """The policy, `[breakers] enforced`; with overrides it becomes `is_heeded`."""
     state: BreakerState = BreakerState.closed
     """`closed`, `open` or `half_open`: it goes on moving under an override."""
     since_ns: int = 0
@@ -93,3 +95,16 @@ class BreakerRecord:
     def shown(self) -> BreakerState:
         """The state callers and people see: the override's, while there is one."""
         return self.state if self.override is None else SHOWN_AS[self.override.action]
+
+    @property
+    def is_heeded(self) -> bool:
+        """Whether callers heed it now; what every surface calls `enforced`.
+
+        A person's trip is heeded in dry run, too; `disabled` and `metrics_only` shed nothing anywhere.
+        """
+        return self.enforced if self.override is None else self.shown is BreakerState.forced_open
+
+    @property
+    def tells_stale(self) -> bool:
+        """Whether callers fall back to the policy of stale breakers: a person's word needs no data."""
+        return self.is_stale and self.shown not in (BreakerState.forced_open, BreakerState.disabled)

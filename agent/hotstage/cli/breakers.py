@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from hotstage.cli.reading import agent_client, configuration, reading
-from hotstage.cli.terminal import clock_time, print_json, print_table
+from hotstage.cli.terminal import print_json, print_table
 from hotstage.errors import PrivilegeError
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -42,18 +42,8 @@ def breakers(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:
         print_json(body)
         return
     print_table(
-        ("breaker", "state", "enforced", "since", "stale", "reason"),
-        [
-            (
-                b["name"],
-                b["state"],
-                "yes" if b["enforced"] else "dry run",
-                b["since"],
-                b["stale"],
-                b["reason"],
-            )
-            for b in body["breakers"]
-        ],
+        ("breaker", "state", "callers", "since", "stale", "override", "reason"),
+        [_row(b, body["at_ns"]) for b in body["breakers"]],
         empty="no breaker exists yet: one appears with the first window of its scope",
     )
 
@@ -79,9 +69,25 @@ def history(name: str | None, limit: int, as_json: bool, agent_url: str | None) 
     )
 
 
-def _move(row: dict[str, Any]) -> tuple[Any, ...]:
-    at = clock_time(row["at"])
-    return (at, row["breaker"], row["from"], row["to"], row["window_id"], row["reason"])
+def _row(b: dict[str, Any], now_ns: int) -> tuple[Any, ...]:
+    """The state that callers see; under a person's override that comes first, the breaker's own after it."""
+    override = b["override"]
+    if override is None:
+        callers = "heed it" if b["enforced"] else "dry run"
+        return (b["name"], b["state"], callers, b["since"], b["stale"], None, b["reason"])
+    callers = "heed it" if b["enforced"] else "admit"
+    left = time_left(max(0.0, (override["until_ns"] - now_ns) / 1e9))
+    said = f"{override['reason'] or 'no reason given'}; by itself {b['own_state']}: {b['reason']}"
+    person = f"{override['actor']}, {left} left"
+    return (b["name"], b["state"], callers, override["since"], b["stale"], person, said)
+
+
+def time_left(seconds: float) -> str:
+    """`45 s`, `9 min`, `2 h`, `3 d`: rounded down, as of a time that runs out."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{int(seconds)} s"
 
 
 def _override(action: str, name: str, ttl_seconds: float | None, reason: str) -> None:
@@ -106,7 +112,10 @@ _reason = click.option("--reason", default="", help="Kept in the audit trail.")
 @_ttl
 @_reason
 def trip(name: str, ttl: float, reason: str) -> None:
-    """Force a breaker open. It must exist: `hotstage breakers` lists them."""
+    """Force a breaker open: callers shed at once, in dry run, too.
+
+    NAME is one that `hotstage breakers` lists, or the name of a scope that has had no window yet.
+    """
     _override("force_open", name, ttl, reason)
 
 

@@ -167,7 +167,7 @@ BREAKER_STATE = Metric(
     cap=288,
 )
 BREAKER_ENFORCED = Metric(
-    "hotstage_breaker_enforced", "gauge", ("breaker",), "1 if callers heed it, 0 in dry run.", cap=48
+    "hotstage_breaker_enforced", "gauge", ("breaker",), "1 if callers heed it now, 0 in dry run.", cap=48
 )
 BREAKER_STALE = Metric(
     "hotstage_breaker_stale", "gauge", ("breaker",), "1 while there is no data to judge by.", cap=48

@@ -102,8 +102,8 @@ def _breakers(records: Iterable[BreakerRecord], wall_offset_ns: int) -> dict[Met
             for each in records
             for state in BreakerState
         ],
-        metrics.BREAKER_ENFORCED: [((each.name,), float(each.enforced)) for each in records],
-        metrics.BREAKER_STALE: [((each.name,), float(each.is_stale)) for each in records],
+        metrics.BREAKER_ENFORCED: [((each.name,), float(each.is_heeded)) for each in records],
+        metrics.BREAKER_STALE: [((each.name,), float(each.tells_stale)) for each in records],
         metrics.BREAKER_LAST: [
             ((each.name,), (each.transitions[-1].at_ns + wall_offset_ns) / 1e9)
             for each in records

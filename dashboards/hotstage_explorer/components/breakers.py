@@ -10,6 +10,7 @@ from hotstage_explorer.picture import BreakerRow, Section
 
 # Colour is never alone: the word is always there.
 _STATES = {"closed": "closed", "open": "open", "half_open": "half open", "forced_open": "forced open"}
+_ADMITTING = frozenset({"disabled", "metrics_only"})
 
 
 def breakers(section: Section[tuple[BreakerRow, ...]], now_ns: int | None) -> Node:
@@ -29,6 +30,20 @@ def tally(section: Section[tuple[BreakerRow, ...]]) -> str:
     return f"{moved} of {len(section.value)} not closed" if moved else f"{len(section.value)} closed"
 
 
+def _heed(b: BreakerRow) -> Node:
+    if b.is_enforced:
+        return chip("enforced", "enforced", "callers heed this state")
+    if b.state in _ADMITTING:
+        return chip("admits", "dry", "set by a person: callers shed nothing")
+    return chip("dry run", "dry", "the state moves, but callers are not told to heed it")
+
+
+def _left(b: BreakerRow, now_ns: int | None) -> str:
+    if now_ns is None or b.override_until_ns is None:
+        return ""
+    return f" · {units.age(max(0.0, (b.override_until_ns - now_ns) / 1e9))} left"
+
+
 def _breaker(b: BreakerRow, now_ns: int | None) -> Node:
     state = b.state if b.state in _STATES else "unknown"
     lasted = (
@@ -44,14 +59,13 @@ def _breaker(b: BreakerRow, now_ns: int | None) -> Node:
     )
     line = node(
         "div",
-        chip("enforced", "enforced", "callers heed this state")
-        if b.is_enforced
-        else chip("dry run", "dry", "the state moves, but callers are not told to heed it"),
+        _heed(b),
         chip(f"override: {b.override.replace('_', ' ')}", "override") if b.override else None,
         chip("stale", "stale", "no data: the state is kept as it was") if b.is_stale else None,
         chip(b.host, title=f"host: {b.host}") if b.host else None,
         node("span", "since ", moment(b.since_ns), lasted, cls="when"),
         cls="breaker-line",
     )
+    override = node("p", b.override_says, _left(b, now_ns), cls="cause") if b.override_says else None
     reason = node("p", b.reason, cls="cause") if b.reason else None
-    return node("li", head, line, reason, cls=f"breaker {state}", key=f"{b.host}|{b.name}")
+    return node("li", head, line, override, reason, cls=f"breaker {state}", key=f"{b.host}|{b.name}")

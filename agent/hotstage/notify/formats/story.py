@@ -30,6 +30,7 @@ _STATES = {
     "metrics_only": "set to metrics only",
 }
 _SHEDDING = frozenset({"open", "half_open", "forced_open"})
+_ADMITTING = frozenset({"disabled", "metrics_only"})
 # The agent's names of an entity's parts → the names that metrics and alerts have.
 _PARTS = {"instance": "instance_id"}
 
@@ -148,11 +149,10 @@ def _of_breaker(said: _Breaker, envelope: Envelope, subject: str, host: str) -> 
     name, status = said.breaker or subject, said.to or "unknown"
     is_firing = status in _SHEDDING
     at = said.at or envelope.time
-    dry_run = " (dry run: callers are not told to heed it)" if said.enforced is False else ""
     return Story(
         "breaker",
         f"Breaker {name} is {_STATES.get(status, status)}",
-        f"On {host}{dry_run}: {said.reason or 'no reason was given'}",
+        f"On {host}{_heed(said, status)}: {said.reason or 'no reason was given'}",
         status,
         host,
         is_firing=is_firing,
@@ -167,6 +167,16 @@ def _of_breaker(said: _Breaker, envelope: Envelope, subject: str, host: str) -> 
         started_at=at if is_firing else None,
         ended_at=None if is_firing else at,
     )
+
+
+def _heed(said: _Breaker, status: str) -> str:
+    """What callers do about it, where that is not what the state says by itself."""
+    by = f" by {said.actor}" if said.actor else ""
+    if status in _ADMITTING:
+        return f" (set{by}: callers are told to admit)"
+    if said.enforced is False:
+        return " (dry run: callers are not told to heed it)"
+    return f" (set{by}: callers heed it, in dry run, too)" if status == "forced_open" else ""
 
 
 def _parts(entity: dict[str, str | int]) -> dict[str, str]:
