@@ -88,17 +88,18 @@ class Expression:
 
 
 def seconds_of(duration: object) -> float | None:
-    """`30`, `"30s"`, `"5m"`, `"1h30m"` → seconds; None when it is no duration."""
+    """`30`, `"30s"`, `"5m"`, `"1h30m"` → seconds; None when it is no duration, or longer than 31 years."""
     if isinstance(duration, bool):
         return None
     if isinstance(duration, int | float):
-        return float(duration) if duration >= 0 else None
+        return float(duration) if 0 <= duration <= 1e9 else None
     if not isinstance(duration, str):
         return None
     parts = _DURATION.findall(duration)
     if not parts or "".join(number + unit for number, unit in parts) != duration:
         return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    return seconds if seconds <= 1e9 else None
 
 
 def parse(text: str) -> Expression:
@@ -169,8 +170,8 @@ class _Compiler:
     def number(self, node: ast.expr, depth: int) -> Number:
         self._check_depth(node, depth)
         match node:
-            case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-                return _constant(float(value))
+            case ast.Constant(value=int() | float() as it) if not isinstance(it, bool) and abs(it) < 1e300:
+                return _constant(float(it))
             case ast.Name(id=name):
                 return self._column(node, name)
             case ast.UnaryOp(op=ast.USub(), operand=operand):

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import difflib
 import glob
+import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hotstage.config.source import parse_toml, read_text
 from hotstage.detect.finding import Severity
 from hotstage.detect.rules.expression import Expression, ExpressionError, parse, seconds_of
+from hotstage.errors import ConfigError
 from hotstage.frame.entity import EntityKind
 
 DEFAULT_FILE = Path(__file__).with_name("default.rules.toml")
@@ -67,9 +69,10 @@ def load_rules(
     problems: list[RuleProblem] = []
     for path in _files(patterns, builtin, problems):
         try:
-            content = tomllib.loads(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            problems.append(RuleProblem(str(path), "-", f"cannot be read: {error}"))
+            content = parse_toml(read_text(path), path)
+        except ConfigError as error:
+            reason = error.message.removeprefix(f"{path}: ")
+            problems.append(RuleProblem(str(path), "-", f"cannot be read: {reason}"))
             continue
         for number, entry in enumerate(_entries(content, path, problems), 1):
             name = (
@@ -93,8 +96,24 @@ def _files(patterns: Iterable[str], builtin: bool, problems: list[RuleProblem]) 
         found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207  # an absolute pattern
         if not found and not glob.has_magic(pattern):
             problems.append(RuleProblem(pattern, "-", "no such file"))
+        elif not found and (closed := _closed(pattern)):
+            problems.append(RuleProblem(pattern, "-", closed))
         files += [Path(name) for name in found]
     return files
+
+
+def _closed(pattern: str) -> str | None:
+    """Why a pattern without a match may yet have one: `glob` is silent on what it may not read."""
+    directory = Path(pattern)
+    while glob.has_magic(str(directory)):
+        directory = directory.parent
+    try:
+        os.scandir(directory).close()
+    except PermissionError as error:
+        return f"{directory}: {error.strerror}"
+    except OSError:
+        pass
+    return None
 
 
 def _entries(content: Mapping[str, Any], path: Path, problems: list[RuleProblem]) -> list[Any]:

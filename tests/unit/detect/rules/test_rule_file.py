@@ -1,4 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
 from hotstage.detect.finding import Severity
 from hotstage.detect.rules.rule_file import DEFAULT_FILE, load_rules
 from hotstage.frame.entity import EntityKind
@@ -91,3 +97,67 @@ def test_a_name_that_comes_twice_is_refused(tmp_path):
 
 def test_globs_may_match_nothing(tmp_path):
     assert load_rules([str(tmp_path / "*.toml")], builtin=False) == ((), ())
+
+
+DEEP = "[" * 5000 + "]" * 5000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"x = {DEEP}",
+        "x = " + "9" * 5000,
+        f"[{'.'.join('a' * 3000)}]\n",
+        "\x00",
+        "[[rules]]\nalert = 9" + "9" * 400,
+    ],
+    ids=["deep", "digits", "dotted", "NUL", "number"],
+)
+def test_whatever_stands_in_a_file_is_a_problem_of_that_file(tmp_path, text):
+    path = write(tmp_path, text)
+    rules, problems = load_rules([path], builtin=False)
+    assert rules == ()
+    assert problems and all(problem.source == path for problem in problems)
+
+
+def test_a_fifo_is_a_problem_and_holds_nobody_up(tmp_path):
+    os.mkfifo(tmp_path / "own.toml")
+    _, (problem,) = load_rules([str(tmp_path / "*.toml")], builtin=False)
+    assert "not a regular file" in problem.message
+
+
+@pytest.mark.parametrize("duration", ["inf", "nan", "1e10", "1" + "0" * 400, '"99999999d"', '"1e999s"'])
+@pytest.mark.parametrize("key", ["for", "keep_firing_for"])
+def test_a_duration_beyond_nanoseconds_is_a_problem_and_not_the_end_of_a_tick(tmp_path, key, duration):
+    text = f'[[rules]]\nalert = "a"\nexpr = "inflight > 0"\n{key} = {duration}\n'
+    rules, (problem,) = load_rules([write(tmp_path, text)], builtin=False)
+    assert rules == ()
+    assert key in problem.message
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "1e999", "-1e999"])
+def test_a_number_beyond_floats_is_a_problem(tmp_path, number):
+    text = f'[[rules]]\nalert = "a"\nexpr = "inflight > {number}"\n'
+    rules, (problem,) = load_rules([write(tmp_path, text)], builtin=False)
+    assert rules == ()
+    assert "not allowed" in problem.message
+
+
+def test_a_directory_that_may_not_be_read_is_a_problem_and_not_no_rules(as_nobody):
+    (as_nobody / "rules").mkdir(mode=0o700)
+    os.seteuid(65534)
+    _, (problem,) = load_rules([str(as_nobody / "rules/*.toml")], builtin=False)
+    assert "Permission denied" in problem.message
+    _, problems = load_rules([str(as_nobody / "absent/*.toml")], builtin=False)
+    assert problems == ()
+
+
+@pytest.fixture
+def as_nobody():
+    """A directory that everybody may enter, and afterwards the own user again."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody who may not read")
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+        os.seteuid(0)
