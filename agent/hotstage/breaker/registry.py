@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hotstage.breaker.machine import Evidence, Policy, advance, clear_override, set_override
 from hotstage.breaker.record import BreakerRecord, BreakerState, Override, OverrideAction, Transition
-from hotstage.breaker.scopes import scope_name, scopes_of, traffic_of
+from hotstage.breaker.scopes import SCOPE_FORMS, scope_name, scope_named, scopes_of, traffic_of
 from hotstage.config.settings import BreakersConfig
 from hotstage.detect.finding import Severity
 from hotstage.frame.entity import Entity, EntityKind
@@ -78,7 +78,12 @@ class BreakerSet:
     def override(
         self, name: str, action: OverrideAction, *, ttl_ns: int, actor: str, reason: str, now_ns: int
     ) -> Transition | None:
-        """A person's order. KeyError for a name that no breaker has."""
+        """A person's order; a breaker whose scope had no window yet is made.
+
+        ValueError, for people, for a name that no breaker can have and where there are too many.
+        """
+        if name not in self._records:
+            self._make_named(name, now_ns)
         order = Override(action, actor, reason, now_ns, now_ns + ttl_ns)
         self._records[name], transition = set_override(self._records[name], order)
         return transition
@@ -102,6 +107,15 @@ class BreakerSet:
                 if worse is None or (window.severity, window.score) > (worse.severity, worse.score):
                     by_name[name] = window
         return by_name
+
+    def _make_named(self, name: str, now_ns: int) -> None:
+        scope = scope_named(name)
+        if scope is None:
+            raise ValueError(f"no breaker can be named {name!r}; it is one of {SCOPE_FORMS}")
+        if not self._make(name, scope, now_ns):
+            raise ValueError(
+                f"there are {len(self._records)} breakers, as many as [breakers] max_breakers allows"
+            )
 
     def _make(self, name: str, scope: Entity, now_ns: int) -> bool:
         if len(self._records) >= self._max_breakers:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.breaker.page import NAME_BYTES
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.stages.pulse import Pulse, Rows
 from hotstage.stages.spans import OUTCOME_ERROR, OUTCOME_LOST, OUTCOME_OK
@@ -29,6 +31,40 @@ def scope_name(scope: Entity) -> str:
     if scope.kind is EntityKind.modality:
         return f"modality:{scope.modality}"
     return "host"
+
+
+SCOPE_FORMS = (
+    "host, stage:STAGE:MODALITY, modality:MODALITY, endpoint:PATH, instance:NAME, gpu:UUID or gpu:PCI-BUS-ID"
+)
+"""The names that a breaker can have, for people."""
+
+# As NVML and the kernel log write them: in another case it would be a breaker that nobody asks for.
+_GPU_UUID = re.compile(r"(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}")
+
+
+def scope_named(name: str) -> Entity | None:
+    """The scope whose breaker has this name: `scope_name` backwards. None for what is no such name."""
+    if name == "host":
+        return HOST
+    kind, _, rest = name.partition(":")
+    if not rest or not name.isprintable() or len(name.encode()) > NAME_BYTES:
+        return None
+    if kind == "stage":
+        stage, _, modality = rest.partition(":")
+        known = stage in Stage.__members__ and modality in Modality.__members__
+        return Entity(EntityKind.stage, stage=stage, modality=modality) if known else None
+    if kind == "modality":
+        return Entity(EntityKind.modality, modality=rest) if rest in Modality.__members__ else None
+    if kind == "gpu":
+        if _GPU_UUID.fullmatch(rest):
+            return Entity(EntityKind.gpu, gpu_uuid=rest)
+        return Entity(EntityKind.gpu, pci_bus_id=rest) if _BUS_ID.fullmatch(rest) else None
+    if kind == "endpoint":
+        return Entity(EntityKind.endpoint, endpoint=rest)
+    if kind == "instance":
+        return Entity(EntityKind.instance, instance=rest)
+    return None
 
 
 def scopes_of(window: AnomalyWindow, kinds: Collection[str]) -> tuple[Entity, ...]:

@@ -44,7 +44,7 @@ def breakers(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:
     print_table(
         ("breaker", "state", "callers", "since", "stale", "override", "reason"),
         [_row(b, body["at_ns"]) for b in body["breakers"]],
-        empty="no breaker exists yet: one appears with the first window of its scope",
+        empty="no breaker exists yet: one appears with the first window of its scope, or when it is tripped",
     )
 
 
@@ -114,7 +114,8 @@ _reason = click.option("--reason", default="", help="Kept in the audit trail.")
 def trip(name: str, ttl: float, reason: str) -> None:
     """Force a breaker open: callers shed at once, in dry run, too.
 
-    NAME is one that `hotstage breakers` lists, or the name of a scope that has had no window yet.
+    NAME is one that `hotstage breakers` lists, or a scope that has had no window yet: host,
+    stage:STAGE:MODALITY, modality:MODALITY, endpoint:PATH, instance:NAME, gpu:UUID.
     """
     _override("force_open", name, ttl, reason)
 

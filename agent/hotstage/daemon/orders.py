@@ -17,6 +17,9 @@ def carry_out(desk: OverrideDesk, breakers: BreakerSet, now_ns: int) -> list[Tra
         except KeyError:
             pending.refuse(f"no breaker is named {pending.name!r}", "list them with `hotstage breakers`")
             continue
+        except ValueError as error:
+            pending.refuse(str(error), "list those that there are with `hotstage breakers`")
+            continue
         if move is not None:
             made.append(move)
         pending.done(next(record for record in breakers.records if record.name == pending.name))
@@ -24,7 +27,7 @@ def carry_out(desk: OverrideDesk, breakers: BreakerSet, now_ns: int) -> list[Tra
 
 
 def _order(pending: PendingOrder, breakers: BreakerSet, now_ns: int) -> Transition | None:
-    """KeyError for a name that no breaker has."""
+    """KeyError: nothing to reset; ValueError: no breaker can be made for it."""
     order = pending.order
     if order.action == "reset":
         return breakers.reset(pending.name, actor=pending.actor, now_ns=now_ns)

@@ -95,6 +95,41 @@ def test_the_number_of_breakers_is_bounded():
     assert host.set.refused == 3
 
 
+def trip(host, name):
+    return host.set.override(
+        name, OverrideAction.force_open, ttl_ns=5 * SECOND, actor="uid 0", reason="drill", now_ns=host.now
+    )
+
+
+def test_a_trip_makes_the_breaker_that_no_window_has_named_yet_and_it_closes_after_its_time(host):
+    moved = trip(host, "modality:image")
+    assert (moved.name, moved.to_state, moved.enforced) == ("modality:image", "forced_open", True)
+    assert [(move.to_state, move.enforced) for move in host.ticks(6)] == [("closed", False)]
+    assert [record.name for record in host.set.records] == ["modality:image"]
+
+
+def test_a_window_goes_on_with_the_breaker_that_a_trip_made(host):
+    trip(host, NAME)
+    host.ticks(3, SLOW)
+    (record,) = host.set.records
+    assert (record.shown, record.state) == ("forced_open", "open")
+
+
+def test_a_trip_of_an_unknown_form_is_refused_with_the_forms(host):
+    with pytest.raises(ValueError, match="stage:STAGE:MODALITY"):
+        trip(host, "vision_encode")
+    assert host.set.records == ()
+
+
+def test_trips_cannot_make_more_breakers_than_there_may_be():
+    host = Host(max_breakers=2)
+    trip(host, "modality:image")
+    trip(host, "modality:video")
+    with pytest.raises(ValueError, match="max_breakers"):
+        trip(host, "modality:audio")
+    assert len(host.set.records) == 2
+
+
 def test_a_person_overrides_and_resets(host):
     host.ticks(1, SLOW)
     moved = host.set.override(

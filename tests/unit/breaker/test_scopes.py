@@ -3,7 +3,7 @@ import pytest
 from support.pulses import CHAT, I1, SECOND, pulse, request
 from support.windows import window
 
-from hotstage.breaker.scopes import Traffic, scope_name, scopes_of, traffic_of
+from hotstage.breaker.scopes import Traffic, scope_name, scope_named, scopes_of, traffic_of
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.stages.stage import Modality, Stage
 
@@ -43,6 +43,46 @@ def test_a_window_moves_the_breaker_it_speaks_of(kind, parts, labels, name):
 )
 def test_without_a_label_a_name_or_the_setting_none_moves(kind, parts, kinds):
     assert scopes_of(window(kind, **parts), kinds) == ()
+
+
+UUID = "GPU-5f1c2d3e-90ab-4cde-8f01-23456789abcd"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "host",
+        "stage:vision_encode:image",
+        "modality:image",
+        "endpoint:/v1/chat:batch",
+        "instance:i-0",
+        f"gpu:{UUID}",
+        "gpu:0000:65:00",
+    ],
+)
+def test_a_name_of_each_form_is_a_scope_and_back(name):
+    assert scope_name(scope_named(name)) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "hosts",
+        "stage:vision_encode",
+        "stage:vision_encoder:image",
+        "stage:vision_encode:picture",
+        "modality:picture",
+        "gpu:3",
+        f"gpu:{UUID.upper()}",
+        "instance:",
+        "instance:a\x1b[2J",
+        "endpoint:/" + "x" * 128,
+        "model:llama",
+    ],
+)
+def test_what_no_window_could_name_is_no_scope(name):
+    assert scope_named(name) is None
 
 
 def test_the_traffic_of_a_scope_is_what_went_through_it():

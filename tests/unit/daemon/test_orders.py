@@ -66,3 +66,18 @@ def test_an_unknown_breaker_is_refused_with_a_remedy(breakers):
     assert made == []
     assert isinstance(error, ApiError)
     assert "stage:nothing" in error.message
+
+
+def test_a_trip_of_no_scope_is_refused_with_the_forms_that_there_are(breakers):
+    order = OverrideOrder(action="force_open", ttl_seconds=60)
+    made, error = ordered(OverrideDesk(), breakers, order, name="vision_encode")
+    assert made == []
+    assert isinstance(error, ApiError)
+    assert "modality:MODALITY" in error.message
+
+
+def test_a_trip_before_the_first_window_is_answered_with_its_new_breaker(breakers):
+    order = OverrideOrder(action="force_open", ttl_seconds=60)
+    (move,), record = ordered(OverrideDesk(), breakers, order, name="endpoint:/v1/chat")
+    assert move.to_state == record.shown == "forced_open"
+    assert record.scope.endpoint == "/v1/chat"
