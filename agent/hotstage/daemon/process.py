@@ -30,7 +30,7 @@ from hotstage.daemon.heartbeat import Heartbeat, signs_of, status_line
 from hotstage.daemon.line import Line, Step
 from hotstage.daemon.orders import carry_out
 from hotstage.daemon.publisher import Publisher
-from hotstage.daemon.reload import plan
+from hotstage.daemon.reload import take_over
 from hotstage.daemon.selfcheck import SelfMeter
 from hotstage.daemon.sources import LiveSources
 from hotstage.detect.rules.rule_file import load_rules
@@ -306,14 +306,12 @@ class Daemon:
         configuration changes nothing.
         """
         self._heart.reloading()
-        try:
-            reload = plan(self._config, self._reload)
-        except HotstageError as error:
+        reload = take_over(self.line, self._config, self._reload)
+        if isinstance(reload, HotstageError):
             self.meter.last_reload_successful = False
-            log.error("not reloaded: %s", error.message, extra={"remedy": error.remedy})
-            self._heart.reloaded(f"not reloaded: {error.message}")
+            log.error("not reloaded: %s", reload.message, extra={"remedy": reload.remedy})
+            self._heart.reloaded(f"not reloaded: {reload.message}")
             return
-        reload.apply(self.line)
         self._config = reload.config
         self.sources.rules_left_out = ()
         self.meter.last_reload_successful = True

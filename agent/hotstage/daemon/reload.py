@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A new configuration for the running agent: all of it or nothing; what needs a restart is named by its key.
 
-`plan` does everything that can be refused, `Plan.apply` only what cannot. Called from the tick thread.
+`plan` does everything that can be refused, `Plan.apply` hands it over, `take_over` does both and never raises,
+whatever stands in a file: the agent goes on. Called from the tick thread.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -15,7 +16,9 @@ from msgspec.structs import replace
 from hotstage.config.settings import Config
 from hotstage.daemon.line import Line
 from hotstage.detect.rules.rule_file import Rule, load_rules
-from hotstage.errors import ConfigError
+from hotstage.errors import ConfigError, HotstageError
+
+log = logging.getLogger(__name__)
 
 LIVE = ("detect.", "windows.", "breakers.", "log.level")
 """What the running line can take over."""
@@ -32,12 +35,30 @@ class Plan:
     taken: tuple[str, ...]
     needs_restart: tuple[str, ...]
 
-    def apply(self, line: Line) -> None:
-        """Take it over. Raises nothing."""
-        logging.getLogger().setLevel(self.config.log.level.upper())
-        line.detectors.take_over(self.config.detect, self.rules)
-        line.assembler.take_over(self.config.windows)
-        line.breakers.take_over(self.config.breakers)
+    def apply(self, line: Line, in_force: Config) -> None:
+        """Take it over; where a part refuses, all parts get `in_force` again and its error is raised."""
+        rules = line.detectors.rules.rules
+        try:
+            _hand_over(line, self.config, self.rules)
+        except Exception:
+            _hand_over(line, in_force, rules)
+            raise
+
+
+def take_over(line: Line, in_force: Config, read: Callable[[], Config]) -> Plan | HotstageError:
+    """What `read()` gives comes into force; an error is why it has not, and then nothing has changed."""
+    try:
+        made = plan(in_force, read)
+        made.apply(line, in_force)
+    except HotstageError as error:
+        return error
+    except Exception as error:
+        log.exception("a reload failed in a way that nobody foresaw")
+        return HotstageError(
+            f"{type(error).__name__}: {error}",
+            remedy="`hotstage config check`; what was stays in force",
+        )
+    return made
 
 
 def plan(in_force: Config, read: Callable[[], Config]) -> Plan:
@@ -56,6 +77,13 @@ def plan(in_force: Config, read: Callable[[], Config]) -> Plan:
         taken=taken,
         needs_restart=tuple(key for key in changed if not is_live(key)),
     )
+
+
+def _hand_over(line: Line, config: Config, rules: Sequence[Rule]) -> None:
+    line.detectors.take_over(config.detect, rules)
+    line.assembler.take_over(config.windows)
+    line.breakers.take_over(config.breakers)
+    logging.getLogger().setLevel(config.log.level.upper())
 
 
 def is_live(key: str) -> bool:

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from hotstage.config.load import load
 from hotstage.config.settings import (
     BreakersConfig,
     Config,
@@ -18,9 +21,9 @@ from hotstage.config.settings import (
     WindowsConfig,
 )
 from hotstage.daemon.line import Line
-from hotstage.daemon.reload import is_live, plan
+from hotstage.daemon.reload import is_live, plan, take_over
 from hotstage.detect.rules.rule_file import load_rules
-from hotstage.errors import ConfigError
+from hotstage.errors import ConfigError, HotstageError
 
 RULE = """
 [[rules]]
@@ -51,7 +54,7 @@ def test_limits_policy_and_log_level_are_taken_over(line, make, root_level):
         log=LogConfig(level="debug"),
     )
     reload = plan(Config(), lambda: wanted)
-    reload.apply(line)
+    reload.apply(line, Config())
     assert reload.needs_restart == ()
     assert set(reload.taken) == {
         "detect.hang_seconds",
@@ -108,3 +111,73 @@ def test_keys_of_every_section_are_either_live_or_not():
     live = {key for key in keys if is_live(key)}
     assert {"breakers.enforced", "detect.rules_files", "windows.close_after_seconds", "log.level"} <= live
     assert not any(key.startswith(("probes.", "http.", "store.", "devices.", "page.")) for key in live)
+
+
+def limits(line: Line) -> tuple[object, ...]:
+    """What of the line a reload changes."""
+    return (
+        [rule.name for rule in line.detectors.rules.rules],
+        vars(line.assembler) | {"_new_id": None},
+        line.breakers._policy,
+        line.breakers._enforced,
+        logging.getLogger().level,
+    )
+
+
+DEEP = "[" * 5000 + "]" * 5000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[frame]\nheat_weights = {DEEP}",
+        "[windows]\nclose_after_seconds = inf",
+        "[breakers]\ncool_down_seconds = 1e300",
+        "[detect]\nhang_seconds = inf",
+        "[windows]\nmax_open = " + "9" * 5000,
+        "[detect]\nrules_files = ['RULES']",
+    ],
+)
+def test_no_file_ends_the_agent_or_is_taken_in_part(line, tmp_path: Path, text: str):
+    (tmp_path / "rules.toml").write_text(f"x = {DEEP}")
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "config.toml").write_text('[log]\nlevel = "debug"\n')
+    (tmp_path / "conf.d/10.toml").write_text(text.replace("RULES", str(tmp_path / "rules.toml")))
+    before = limits(line)
+    outcome = take_over(line, Config(), lambda: load(tmp_path / "config.toml", {}))
+    assert isinstance(outcome, ConfigError)
+    assert limits(line) == before
+
+
+def test_a_part_that_refuses_takes_all_others_back(line, caplog, root_level):
+    logging.getLogger().setLevel(logging.INFO)
+    before = limits(line)
+    # Past the checks of `load`, as a value would be that nobody foresaw.
+    wanted = Config(
+        windows=WindowsConfig(max_open=3), breakers=BreakersConfig(enforced=True, cool_down_seconds=math.inf)
+    )
+    outcome = take_over(line, Config(), lambda: wanted)
+    assert isinstance(outcome, HotstageError) and "OverflowError" in outcome.message
+    assert limits(line) == before
+    assert "nobody foresaw" in caplog.text
+
+
+def test_an_error_that_nobody_foresaw_while_reading_changes_nothing(line):
+    def fail() -> Config:
+        raise RecursionError("deep")
+
+    before = limits(line)
+    outcome = take_over(line, Config(), fail)
+    assert isinstance(outcome, HotstageError) and "RecursionError" in outcome.message
+    assert limits(line) == before
+
+
+def test_every_bound_of_the_live_sections_can_be_taken_over(line, root_level):
+    """The largest and the smallest that `load` lets pass."""
+    for section in (DetectConfig, WindowsConfig, BreakersConfig):
+        fields = {key: value for key, value in msgspec.to_builtins(section()).items() if type(value) is float}
+        for value in (1e9, 5e-324):
+            bounded = {key: min(value, 1.0) if "ratio" in key else value for key in fields}
+            name = section.__name__.removesuffix("Config").lower()
+            wanted = msgspec.convert({name: bounded}, Config)
+            assert not isinstance(take_over(line, Config(), lambda wanted=wanted: wanted), HotstageError)
