@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A new configuration for the running agent: all of it or nothing; what needs a restart is named by its key.
 
-`plan` does everything that can be refused, `Plan.apply` hands it over, `take_over` does both and never raises,
+`plan` does everything that can be refused, `Plan.apply` hands it over; `take_over` does both, never raising,
 whatever stands in a file: the agent goes on. Called from the tick thread.
 """
 

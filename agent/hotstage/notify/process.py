@@ -184,20 +184,44 @@ def run(config: NotifyConfig, service: ServiceManager, read: Callable[[], Notify
 
 def may_begin_again(service: ServiceManager, read: Callable[[], NotifyConfig], notifier: Notifier) -> bool:
     """Whether the configuration as it is now can be begun with. A wrong one changes nothing and is told: so
-    is one in which a destination would be refused that works now.
+    is one in which a destination would be refused that works now, or a directory that cannot be used.
     """
     service.reloading()
     try:
-        _, refused = read_targets(read().destinations, os.environ)
-        working = {target.name for target in notifier.targets}
-        for each in refused:
-            if each.name in working:
-                raise HotstageError(each.reason, remedy=each.remedy)
+        _try(read(), notifier)
     except HotstageError as error:
-        log.error("not reloaded: %s", error.message, extra={"remedy": error.remedy})
-        service.ready(f"{notifier.status()}; not reloaded: {error.message}")
+        reason, remedy = error.message, error.remedy
+    except Exception as error:
+        log.exception("a reload failed in a way that nobody foresaw")
+        reason, remedy = f"{type(error).__name__}: {error}", "`hotstage config check`"
+    else:
+        return True
+    log.error("not reloaded: %s", reason, extra={"remedy": remedy})
+    service.ready(f"{notifier.status()}; not reloaded: {reason}")
+    return False
+
+
+def _try(config: NotifyConfig, notifier: Notifier) -> None:
+    """Whatever could end the next run at its start. Raises HotstageError."""
+    _, refused = read_targets(config.destinations, os.environ)
+    working = {target.name for target in notifier.targets}
+    for each in refused:
+        if each.name in working:
+            raise HotstageError(each.reason, remedy=each.remedy)
+    directory, held = Path(config.directory), notifier.database.database.path
+    if not _is_same(directory, held.parent):
+        NotifyDatabase(directory).close()
+    elif not all(os.access(place, os.R_OK | os.W_OK) for place in (directory, held)):
+        raise StoreError(
+            f"cannot write in {directory} any more", remedy="give it back to the notifier's user"
+        )
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
         return False
-    return True
 
 
 def send_test(

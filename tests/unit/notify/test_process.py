@@ -10,6 +10,7 @@ import pytest
 from hotstage.clock import SystemClock
 from hotstage.config.settings import Destination, NotifyConfig
 from hotstage.errors import ConfigError, StoreError
+from hotstage.notify.db import NotifyDatabase
 from hotstage.notify.destinations import Target
 from hotstage.notify.process import Notifier, may_begin_again, send_test
 from hotstage.service import NoManager
@@ -164,4 +165,46 @@ def test_a_reload_may_bring_one_that_is_refused_beside_those_that_work(config):
     new = Destination(name="new", url="http://hooks.example/", format="plain")
     wanted = config(destinations=[*config(7).destinations, new])
     assert may_begin_again(Manager(), lambda: wanted, notifier)
+    notifier.database.close()
+
+
+@pytest.mark.parametrize("kind", ["a file", "below a file", "held by another", "a directory as database"])
+def test_a_reload_into_a_directory_that_cannot_be_used_changes_nothing(config, tmp_path, kind, caplog):
+    place = tmp_path / "other"
+    other = None
+    if kind == "held by another":
+        other = NotifyDatabase(place)
+    elif kind == "a directory as database":
+        (place / "notify.db").mkdir(parents=True)
+    else:
+        place.write_text("")
+    notifier = Notifier(config(7), {}, SystemClock())
+    manager = Manager()
+    wanted = config(7, directory=str(place / "x" if kind == "below a file" else place))
+    assert not may_begin_again(manager, lambda: wanted, notifier)
+    assert str(place) in manager.told[0]
+    assert "not reloaded" in caplog.text
+    notifier.database.hold("store", [], [], time.time_ns())
+    notifier.database.close()
+    if other is not None:
+        other.close()
+
+
+def test_a_reload_into_a_new_directory_leaves_it_free_for_the_next_run(config, tmp_path):
+    notifier = Notifier(config(7), {}, SystemClock())
+    wanted = config(7, directory=str(tmp_path / "new/place"))
+    assert may_begin_again(Manager(), lambda: wanted, notifier)
+    Notifier(wanted, {}, SystemClock()).database.close()
+    assert may_begin_again(Manager(), lambda: config(7), notifier), "its own is held by itself"
+    notifier.database.close()
+
+
+def test_an_error_that_nobody_foresaw_while_reading_ends_no_notifier(config, caplog):
+    def fail():
+        raise RecursionError("deep")
+
+    notifier = Notifier(config(7), {}, SystemClock())
+    manager = Manager()
+    assert not may_begin_again(manager, fail, notifier)
+    assert "RecursionError" in manager.told[0]
     notifier.database.close()
