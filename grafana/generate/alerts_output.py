@@ -20,7 +20,7 @@ def _grew(counter: Metric, *matchers: str) -> str:
     return f"{grown} > 0 or ({selector} unless {selector} offset 15m) > 0"
 
 
-_SPANS_LOST = RULE.rate(metrics.OTLP_DROPPED, 'reason=~"queue_full|export_failed"')
+_SPANS_LOST = RULE.rate(metrics.OTLP_DROPPED, 'reason=~"queue_full|export_failed|rejected"')
 
 
 def _spans(values: str, reason: str) -> Input:

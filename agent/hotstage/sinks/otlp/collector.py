@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from hotstage.config.settings import OtlpConfig
 from hotstage.errors import ConfigError
@@ -45,6 +45,12 @@ class Collector:
         return found if found.signals else None
 
 
+def shown(url: str) -> str:
+    """The URL for logs: what stands after its `?` may be a token."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, "…" if parts.query else "", ""))
+
+
 def read_headers(path: Path) -> dict[str, str]:
     """Headers of a file with one `name=value` a line; empty lines and `#` comments are left out.
 
@@ -63,9 +69,9 @@ def read_headers(path: Path) -> dict[str, str]:
         if not text or text.startswith("#"):
             continue
         name, equals, value = text.partition("=")
-        if not equals or not _is_token(name.strip()) or not value.strip().isprintable():
+        if not equals or not _is_token(name.strip()) or not _is_value(value.strip()):
             raise ConfigError(
-                f"otlp.headers_file {path}, line {number} is no header", remedy="write `name=value`"
+                f"otlp.headers_file {path}, line {number} is no header", remedy="write `name=value` in ASCII"
             )
         headers[name.strip().lower()] = value.strip()
     return headers
@@ -74,13 +80,19 @@ def read_headers(path: Path) -> dict[str, str]:
 def _address(signal: str, endpoint: str | None, environment: Mapping[str, str]) -> str | None:
     path = _PATHS[signal]
     if endpoint:
-        return f"{_checked(endpoint, 'otlp.endpoint').rstrip('/')}/{path}"
+        return _below(_checked(endpoint, "otlp.endpoint"), path)
     variable = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"
     if own := environment.get(variable):
         return _checked(own, variable)
     if base := environment.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
-        return f"{_checked(base, 'OTEL_EXPORTER_OTLP_ENDPOINT').rstrip('/')}/{path}"
+        return _below(_checked(base, "OTEL_EXPORTER_OTLP_ENDPOINT"), path)
     return None
+
+
+def _below(base: str, path: str) -> str:
+    """The base with a path appended, before its query."""
+    parts = urlsplit(base)
+    return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}/{path}", parts.query, ""))
 
 
 def _checked(url: str, key: str) -> str:
@@ -94,6 +106,11 @@ def _checked(url: str, key: str) -> str:
             remedy="put `authorization=Basic …` into a file and name it in otlp.headers_file",
         )
     return url
+
+
+def _is_value(value: str) -> bool:
+    """Whether it can be a header's value as it is."""
+    return value.isascii() and value.isprintable()
 
 
 def _is_token(name: str) -> bool:

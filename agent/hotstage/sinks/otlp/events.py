@@ -18,6 +18,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_conte
 
 from hotstage.detect.finding import Severity
 from hotstage.sinks.otlp import attributes as names
+from hotstage.sinks.otlp.session import CollectorSession
 from hotstage.windows.window import AnomalyWindow
 
 if TYPE_CHECKING:
@@ -92,8 +93,10 @@ class EventMaker:
 class EventExporter:
     """`export(records)` → whether the collector took them."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout_seconds: float) -> None:
-        self._exporter = OTLPLogExporter(url, headers=headers, timeout=timeout_seconds)
+    def __init__(
+        self, url: str, headers: Mapping[str, str], timeout_seconds: float, session: CollectorSession
+    ) -> None:
+        self._exporter = OTLPLogExporter(url, headers=headers, timeout=timeout_seconds, session=session)
 
     def export(self, records: Sequence[EventRecord]) -> bool:
         return self._exporter.export(records) is LogRecordExportResult.SUCCESS

@@ -10,20 +10,16 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
 
 from hotstage.clock import Clock
 from hotstage.config.settings import OtlpConfig
 from hotstage.sinks.otlp import attributes as names
-from hotstage.sinks.otlp.channel import Channel, hush
+from hotstage.sinks.otlp.channels import channels
 from hotstage.sinks.otlp.collector import Collector
-from hotstage.sinks.otlp.events import EventExporter, EventMaker, EventRecord
-from hotstage.sinks.otlp.notes import EXPORT_FAILED, Note, Notes, Outcome
+from hotstage.sinks.otlp.events import EventMaker, EventRecord
+from hotstage.sinks.otlp.notes import EXPORT_FAILED, REJECTED, Note, Notes, Outcome
 from hotstage.sinks.otlp.points import metrics_data
 from hotstage.sinks.otlp.requests import FinishedRequest, has_failed, key_of
 from hotstage.sinks.otlp.sampling import DECISION_NS, Sampler, Watch
@@ -62,7 +58,7 @@ class Exporter:
         self._readings = readings
         self._clock = clock
         self._identity = identity
-        self._channels = _channels(config, collector)
+        self._channels = channels(config, collector)
         self._resource = resource_of(identity)
         self._span_maker = SpanMaker(self._resource, identity.version)
         self._event_maker = EventMaker(self._resource, identity.version)
@@ -104,13 +100,15 @@ class Exporter:
         while self._waiting and self._waiting[0].at_ns <= until_ns:
             spans: list[ReadableSpan] = []
             requests = 0
-            while self._waiting and self._waiting[0].at_ns <= until_ns and len(spans) < SPANS_A_BATCH:
-                note = self._waiting.popleft()
-                requests += len(note.finished)
-                spans += self._spans(note)
-            if spans:
-                self._send_spans(spans)
-            self._notes.settle(requests)
+            try:
+                while self._waiting and self._waiting[0].at_ns <= until_ns and len(spans) < SPANS_A_BATCH:
+                    note = self._waiting.popleft()
+                    requests += len(note.finished)
+                    spans += self._spans(note)
+                if spans:
+                    self._send_spans(spans)
+            finally:
+                self._notes.settle(requests)
 
     def _spans(self, note: Note) -> list[ReadableSpan]:
         made: list[ReadableSpan] = []
@@ -159,11 +157,14 @@ class Exporter:
             del self._touched[next(iter(self._touched))]
 
     def _send_spans(self, spans: list[ReadableSpan]) -> None:
-        if "traces" in self._channels and self._channels["traces"].send(spans):
-            self._outcome.exported(len(spans))
-        else:
+        channel = self._channels.get("traces")
+        if channel is None or not channel.send(spans):
             self._outcome.dropped(EXPORT_FAILED, len(spans))
             self._outcome.failed("traces")
+            return
+        rejected = min(channel.rejected, len(spans))
+        self._outcome.exported(len(spans) - rejected)
+        self._outcome.dropped(REJECTED, rejected)
 
     def _note_events(self, note: Note) -> None:
         if "events" not in self._channels:
@@ -181,7 +182,9 @@ class Exporter:
     def _export_events(self) -> None:
         if "events" not in self._channels or not self._events:
             return
-        if self._channels["events"].send(tuple(self._events)):
+        channel = self._channels["events"]
+        if channel.send(tuple(self._events)):
+            self._outcome.events_dropped(min(channel.rejected, len(self._events)))
             self._events.clear()
             self._event_attempts = 0
             return
@@ -202,7 +205,8 @@ class Exporter:
             started_ns=self._identity.started_ns,
             now_ns=self._clock.wall_ns(),
         )
-        if not self._channels["metrics"].send(data):
+        channel = self._channels["metrics"]
+        if not channel.send(data) or channel.rejected:
             self._outcome.failed("metrics")
 
 
@@ -216,26 +220,3 @@ def resource_of(identity: Identity) -> Resource:
         names.HOST_NAME: identity.host_name,
     }
     return Resource.create(ours, names.SCHEMA_URL).merge(OTELResourceDetector().detect())
-
-
-def _channels(config: OtlpConfig, collector: Collector) -> dict[str, Channel]:
-    words = hush()
-    headers, seconds = dict(collector.headers), config.timeout_seconds
-    found: dict[str, Channel] = {}
-    if collector.traces is not None:
-        spans = OTLPSpanExporter(collector.traces, headers=headers, timeout=seconds)
-        found["traces"] = Channel(
-            "traces", collector.traces, lambda batch: spans.export(batch) is SpanExportResult.SUCCESS, words
-        )
-    if collector.metrics is not None:
-        points = OTLPMetricExporter(collector.metrics, headers=headers, timeout=seconds)
-        found["metrics"] = Channel(
-            "metrics",
-            collector.metrics,
-            lambda data: points.export(data) is MetricExportResult.SUCCESS,
-            words,
-        )
-    if collector.events is not None:
-        events = EventExporter(collector.events, headers, seconds)
-        found["events"] = Channel("events", collector.events, events.export, words)
-    return found

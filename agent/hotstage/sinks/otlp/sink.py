@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hotstage.clock import Clock
 from hotstage.config.settings import OtlpConfig
 from hotstage.sinks.base import Tick
-from hotstage.sinks.otlp.collector import Collector
+from hotstage.sinks.otlp.collector import Collector, shown
 from hotstage.sinks.otlp.notes import QUEUE_FULL, Note, Notes, Outcome, spans_of
 from hotstage.sinks.readings import Readings
 from hotstage.sinks.self_facts import OtlpState
@@ -77,11 +77,12 @@ class OtlpSink:
         self._notes = Notes()
         self._outcome = Outcome(collector.signals)
         self._stop = threading.Event()
+        self._is_stumbling = False
         # A daemon: the process does not wait for a collector that does not answer.
         self._thread = threading.Thread(target=self._run, name="hotstage-otlp", daemon=True)
 
     def start(self) -> None:
-        where = {name: getattr(self._collector, name) for name in self._collector.signals}
+        where = {name: shown(getattr(self._collector, name)) for name in self._collector.signals}
         log.info("exporting over OTLP", extra=where)
         self._thread.start()
 
@@ -130,8 +131,24 @@ class OtlpSink:
                 clock=self._clock,
                 identity=self._identity,
             )
-            while not self._stop.wait(STEP_SECONDS):
-                exporter.step()
-            exporter.finish()
         except Exception:
-            log.exception("the OTLP exporter has ended; nothing is exported until the agent is restarted")
+            log.exception("the OTLP exporter cannot begin; nothing is exported until the agent is restarted")
+            return
+        while not self._stop.wait(STEP_SECONDS):
+            self._guarded(exporter.step)
+        self._guarded(exporter.finish)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """An error that nobody foresaw costs what it came upon, not the exports after it: logged once while
+        it lasts, and each counted.
+        """
+        try:
+            step()
+        except Exception:
+            if not self._is_stumbling:
+                log.exception("the OTLP exporter has failed and goes on")
+            self._is_stumbling = True
+            for signal in self._collector.signals:
+                self._outcome.failed(signal)
+        else:
+            self._is_stumbling = False

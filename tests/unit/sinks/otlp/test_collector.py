@@ -7,7 +7,7 @@ import pytest
 
 from hotstage.config.settings import OtlpConfig
 from hotstage.errors import ConfigError
-from hotstage.sinks.otlp.collector import Collector, read_headers
+from hotstage.sinks.otlp.collector import Collector, read_headers, shown
 
 URL = "http://127.0.0.1:4318"
 BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": URL}
@@ -86,3 +86,22 @@ def test_a_headers_file_that_is_missing_is_named(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe=1")
     with pytest.raises(ConfigError, match="UTF-8"):
         read_headers(tmp_path / "binary")
+
+
+@pytest.mark.parametrize("base", [f"{URL}?api-key=k1", f"{URL}/?api-key=k1", f"{URL}?api-key=k1#part"])
+def test_a_query_stays_behind_the_path_that_is_appended_and_is_not_shown(base):
+    for found in (
+        Collector.of(OtlpConfig(endpoint=base), {}),
+        Collector.of(OtlpConfig(), {"OTEL_EXPORTER_OTLP_ENDPOINT": base}),
+    ):
+        assert found.traces == f"{URL}/v1/traces?api-key=k1"
+        assert shown(found.traces) == f"{URL}/v1/traces?…"
+
+
+@pytest.mark.parametrize("value", ["naïve", "日本", "a\u200bb"])
+def test_a_header_that_cannot_be_sent_is_refused_at_the_start(tmp_path, value):
+    file = tmp_path / "headers"
+    file.write_text(f"x-tenant={value}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="line 1 is no header") as refused:
+        Collector.of(OtlpConfig(endpoint=URL, headers_file=str(file)), {})
+    assert value not in refused.value.message

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from hotstage.config.settings import OtlpConfig
-from hotstage.sinks.otlp import exporter as module
-from hotstage.sinks.otlp.channel import Channel, LastWords
+from hotstage.sinks.otlp.channel import Channel, LastWords, Rejection
+from hotstage.sinks.otlp.channels import channels
 from hotstage.sinks.otlp.collector import Collector
 from hotstage.sinks.otlp.exporter import EVENT_ATTEMPTS, EVENTS_KEPT, Exporter, resource_of
 from hotstage.sinks.otlp.notes import Notes, Outcome
@@ -201,4 +201,20 @@ def test_the_resource_says_who_exports_and_the_environment_has_the_last_word(ide
 
 def test_only_what_the_collector_takes_has_a_channel():
     collector = Collector("http://c/v1/traces", None, "http://c/v1/logs", {"x": "y"})
-    assert set(module._channels(OtlpConfig(), collector)) == {"traces", "events"}
+    assert set(channels(OtlpConfig(), collector)) == {"traces", "events"}
+
+
+def test_what_a_collector_rejects_of_a_batch_that_it_takes_is_counted_by_its_reason(
+    bench, a_note, a_request, make, clock
+):
+    found = bench(baseline_ratio=1.0)
+    for name in found.sent:
+        found.exporter._channels[name] = Channel(
+            name, "http://c", lambda batch: True, LastWords(), lambda: Rejection(2, "too old")
+        )
+    windows = tuple(make.window(f"w-{number}") for number in range(3))
+    found.notes.put(a_note([a_request()], opened=windows, at_ns=clock.now_ns))
+    found.after(WAIT)
+    assert (found.state.exported, found.state.dropped["rejected"]) == (1, 2)
+    assert found.state.events_dropped == 2
+    assert found.state.failures["metrics"] == 1

@@ -14,6 +14,7 @@ import pytest
 from hotstage.config.settings import OtlpConfig
 from hotstage.errors import ConfigError
 from hotstage.probes.maps.layout import FINISHED_DTYPE
+from hotstage.sinks.otlp import sink as module
 from hotstage.sinks.otlp.sink import CLOSE_SECONDS, otlp_sink
 from hotstage.sinks.readings import Readings
 from hotstage.windows.window import WindowUpdate
@@ -112,3 +113,29 @@ def test_opentelemetry_is_imported_only_by_those_who_export():
     code = "import sys, hotstage.daemon.process; print([n for n in sys.modules if 'opentelemetry' in n])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_error_that_nobody_foresaw_does_not_end_the_exports(clock, identity, monkeypatch, caplog):
+    monkeypatch.setattr(module, "STEP_SECONDS", 0.01)
+    asked = []
+
+    def collect():
+        asked.append(1)
+        clock.advance(60)
+        raise OverflowError("cannot convert float infinity to integer")
+
+    sink = otlp_sink(
+        OtlpConfig(endpoint=NOWHERE, traces=False, events=False),
+        {},
+        readings=SimpleNamespace(collect=collect),
+        clock=clock,
+        identity=identity,
+    )
+    sink.start()
+    deadline = time.monotonic() + 10
+    while len(asked) < 3:
+        assert time.monotonic() < deadline, "no third export within 10 s"
+        time.sleep(0.01)
+    sink.close()
+    assert sink.state().failures["metrics"] >= 2
+    assert [record.message for record in caplog.records] == ["the OTLP exporter has failed and goes on"]

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What strangers say, made fit for a log line, a table and a database. Standard library only."""
+
+from __future__ import annotations
+
+LIMIT = 300
+
+
+def plain_line(text: str, limit: int = LIMIT) -> str:
+    """One line of at most `limit` characters; `?` for each that controls a terminal or cannot be encoded.
+
+    For status lines, reasons and messages of peers: they choose these to be read by a person, or by a
+    terminal.
+    """
+    head = text[:limit]
+    return head if head.isprintable() else "".join(char if char.isprintable() else "?" for char in head)
