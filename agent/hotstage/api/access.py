@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hotstage.api.message import ApiError, Peer
 from hotstage.config.settings import HttpConfig
+from hotstage.config.source import read_text
 from hotstage.errors import ConfigError
 
 _MIN_TOKEN_BYTES = 16
@@ -93,6 +94,16 @@ class Access:
             return False
 
 
+def group_id(name: str) -> int:
+    """Raises ConfigError for a group that does not exist."""
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise ConfigError(
+            f"http.socket_group: no group {name}", remedy="create it or unset the key"
+        ) from None
+
+
 def parse_address(listen: str) -> tuple[str, int]:
     """`127.0.0.1:9178`, `[::1]:9178`, `localhost:9178` → host and port. Raises ConfigError."""
     host, _, port = listen.rpartition(":")
@@ -119,9 +130,9 @@ def _without_port(header: str) -> str:
 
 def _read_token(path: Path) -> bytes:
     try:
-        token = path.read_bytes().strip()
-    except OSError as error:
-        raise ConfigError(f"http.token_file {path}: {error.strerror}", remedy="check the path") from error
+        token = read_text(path).strip().encode()
+    except ConfigError as error:
+        raise ConfigError(f"http.token_file {error.message}", remedy=error.remedy) from error
     if len(token) < _MIN_TOKEN_BYTES:
         raise ConfigError(
             f"http.token_file {path}: shorter than {_MIN_TOKEN_BYTES} bytes", remedy="`openssl rand -hex 32`"

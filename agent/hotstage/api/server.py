@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import grp
 import os
 import socket
 import socketserver
@@ -15,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from hotstage.api.access import Access
+from hotstage.api.access import Access, group_id
 from hotstage.api.connection import Answer, Connection
 from hotstage.api.message import ApiError
 from hotstage.config.settings import HttpConfig
@@ -185,14 +184,12 @@ def _listen_unix(path: Path, group: str | None) -> socket.socket:
         finally:
             os.umask(before)
         if group is not None:
-            os.chown(path, -1, grp.getgrnam(group).gr_gid)
+            os.chown(path, -1, group_id(group))
             path.chmod(0o660)
         listening.listen(64)
-    except KeyError:
+    except ConfigError:
         listening.close()
-        raise ConfigError(
-            f"http.socket_group: no group {group}", remedy="create it or unset the key"
-        ) from None
+        raise
     except OSError as error:
         listening.close()
         raise PreflightError(

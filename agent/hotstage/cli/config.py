@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
-from hotstage.cli.reading import configuration
+from hotstage.cli.reading import config_file, configuration
 from hotstage.cli.terminal import print_json
+from hotstage.config.load import problems
 from hotstage.config.render import example, schema, shown, toml
+from hotstage.errors import ConfigError, HotstageError
 
 DEGRADED = 3
 
@@ -21,30 +26,39 @@ def config() -> None:
 
 @config.command()
 def check() -> None:
-    """Read files, environment, rules, destinations, engines and exports; exit 2 on the first wrong key, 3
-    when a rule would be left out or a webhook destination refused.
+    """Look at all that agent, notifier and explorer look at when they start: files, environment, addresses,
+    certificate, rules, destinations, engines, exports.
 
-    The message names the key, the place and the remedy.
+    Exit 2 when one of them would not start, 3 when a rule would be left out or a webhook destination
+    refused. Each message names the key, the place and the remedy.
     """
+    from hotstage.cli.start_checks import refusals, refused_destinations
     from hotstage.detect.rules.rule_file import load_rules
-    from hotstage.engines.target import read_targets
-    from hotstage.notify.destinations import unsafe
-    from hotstage.sinks.otlp.collector import Collector
-    from hotstage.sinks.slo import Slos
 
+    wrong: list[HotstageError] = list(problems(config_file(), os.environ))
+    if wrong:
+        _end(wrong)
     checked = configuration()
-    Collector.of(checked.otlp, os.environ)
-    Slos(checked.slo.objectives)
-    read_targets(checked.engines.endpoints)
-    rules, problems = load_rules(checked.detect.rules_files, builtin=checked.detect.builtin_rules)
-    for problem in problems:
+    wrong = list(refusals(checked, os.environ))
+    rules, left_out = load_rules(checked.detect.rules_files, builtin=checked.detect.builtin_rules)
+    for problem in left_out:
         click.echo(f"a rule is left out: {problem}", err=True)
-    refused = unsafe(checked.notify.destinations)
+    refused: list[HotstageError] = []
+    with contextlib.suppress(ConfigError):  # one of `refusals` already
+        refused += refused_destinations(checked, os.environ)
     for error in refused:
         click.echo(f"a destination is refused: {error.message}\n  remedy: {error.remedy}", err=True)
-    if problems or refused:
+    if wrong:
+        _end(wrong)
+    if left_out or refused:
         raise SystemExit(DEGRADED)
     click.echo(f"the configuration is valid, and so are {len(rules)} rules")
+
+
+def _end(wrong: Sequence[HotstageError]) -> NoReturn:
+    for error in wrong:
+        click.echo(f"{error.message}\n  remedy: {error.remedy}", err=True)
+    raise SystemExit(ConfigError.exit_code)
 
 
 @config.command()

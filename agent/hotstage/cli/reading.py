@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -18,8 +19,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def configuration(flags: Mapping[tuple[str, str], Any] | None = None) -> Config:
     """The configuration in force for the current command. Raises ConfigError."""
+    return load(config_file(), os.environ, flags)
+
+
+def config_file() -> Path | None:
+    """The file that the command line names, None for the default one."""
     root = click.get_current_context().find_root()
-    return load(getattr(root.obj, "config_file", None), os.environ, flags)
+    named: Path | None = getattr(root.obj, "config_file", None)
+    return named
 
 
 def reading(command: F) -> F:

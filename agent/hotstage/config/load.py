@@ -51,6 +51,43 @@ def load(
     return _convert(tree, "the command line")
 
 
+def problems(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Iterator[ConfigError]:
+    """Every key that `load` would refuse, where that names the first only. Raises nothing."""
+    try:
+        sources = _files(file)
+    except ConfigError as error:
+        yield error
+        return
+    for source in sources:
+        try:
+            text = read_text(source)
+            part = parse_toml(text, source)
+        except ConfigError as error:
+            yield error
+        else:
+            yield from _problems_in(part, str(source), text)
+    for variable, value in sorted((environment or {}).items()):
+        try:
+            part = _from_environment({variable: value})
+        except ConfigError as error:
+            yield error
+        else:
+            yield from _problems_in(part, "the environment")
+
+
+def _problems_in(part: Tree, place: str, text: str = "") -> Iterator[ConfigError]:
+    """Key by key: the first wrong one would hide the others."""
+    for section, values in part.items():
+        keys = values.items() if isinstance(values, dict) else ()
+        for tree in [{section: {key: value}} for key, value in keys] or [{section: values}]:
+            try:
+                _convert(tree, place, text)
+            except ConfigError as error:
+                yield error
+            if section not in Config.__struct_fields__:
+                break
+
+
 def sections() -> Iterator[tuple[str, type[Section]]]:
     """Name and struct of every section, in order."""
     hints = get_type_hints(Config)

@@ -172,8 +172,8 @@ def _peer(name: str, url: str | None, what: str) -> Finding:
         return Finding(CONFIGURATION, name, Status.ABSENT, f"not configured for {what}", data={"url": None})
     shown = redacted_url(url)
     data = {"url": shown}
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS[parts.scheme]
         socket.create_connection((parts.hostname or "", port), CONNECT_SECONDS).close()
     except (KeyError, ValueError):

@@ -173,3 +173,11 @@ def test_a_collector_that_is_no_url_or_not_configured_is_told(host, by_name):
     found = by_name(check_collectors(host))
     assert found["OTLP"].status is Status.WARN
     assert found["Prometheus"].status is Status.ABSENT
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://[::1", "http://h:99999", "http://h:x", "http://\x00", f"http://{'a' * 70}"]
+)
+def test_a_collector_that_python_cannot_read_is_told(host, by_name, endpoint):
+    host.environment = {OTLP_VARIABLE: endpoint}
+    assert by_name(check_collectors(host))["OTLP"].status is Status.WARN
