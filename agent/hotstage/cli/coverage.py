@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hotstage.cli.reading import agent_client, reading
-from hotstage.cli.terminal import print_json, print_table
+from hotstage.cli.terminal import print_json, print_table, say
 
 
 @click.command()
@@ -20,11 +20,11 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
         print_json(body)
         return
     calls = body["calls"]
-    click.echo(
+    say(
         f"loader {body['loader']}, rung {body['rung']}: {body['attached']} symbols attached; "
         f"{calls['counted']} calls counted, {calls['open']} of them open, {calls['lost']} lost"
     )
-    click.echo("emulated: probed on an instruction that costs one trap; the others cost a single step more")
+    say("emulated: probed on an instruction that costs one trap; the others cost a single step more")
     print_table(
         ("pid", "process", "library", "state", "attached", "emulated", "path"),
         _rows(body),

@@ -12,7 +12,7 @@ import msgspec
 
 from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.snapshot_source import NOW, fetch, find, parse, save
-from hotstage.cli.terminal import print_json, print_table, seconds
+from hotstage.cli.terminal import print_json, print_table, say, seconds
 from hotstage.errors import HotstageError
 from hotstage.stages.snapshot_diff import Moved, Passing, SnapshotDiff, Still, diff, sits_in
 from hotstage.stages.snapshot_types import OpenStage, RequestState, Snapshot, ThreadState
@@ -39,7 +39,7 @@ def snapshot(
     if as_json:
         print_json(body)
     elif file is not None:
-        click.echo(f"{file}: {parse(body, str(file)).requests_total} requests")
+        say(f"{file}: {parse(body, str(file)).requests_total} requests")
     else:
         _show(parse(body, window or NOW))
 
@@ -96,7 +96,7 @@ def plan(window: str | None, as_json: bool, agent_url: str | None) -> None:
         print_json(body)
         return
     survives = [name for name, stays in body["policy"].items() if stays]
-    click.echo(f"results that survive, as declared: {' '.join(survives) or 'none'}")
+    say(f"results that survive, as declared: {' '.join(survives) or 'none'}")
     print_table(
         ("request", "instance", "last finished", "open", "decision", "from", "again"),
         [
@@ -131,9 +131,9 @@ def _show(taken: Snapshot) -> None:
         empty="no thread is inside a CUDA call",
     )
     if taken.unclean:
-        click.echo(f"{taken.unclean} entries came or went during the read")
+        say(f"{taken.unclean} entries came or went during the read")
     for name, count in taken.losses.items():
-        click.echo(f"{name}: {count} since the probes were loaded; something may be missing here")
+        say(f"{name}: {count} since the probes were loaded; something may be missing here")
 
 
 def _request(row: RequestState) -> tuple[Any, ...]:
@@ -152,7 +152,7 @@ def _request(row: RequestState) -> tuple[Any, ...]:
 
 
 def _show_diff(found: SnapshotDiff) -> None:
-    click.echo(
+    say(
         f"{found.before.taken_at} ({found.before.requests} requests) → "
         f"{found.after.taken_at} ({found.after.requests}), {seconds(found.seconds)}: "
         f"{len(found.came)} came, {len(found.went)} went, {len(found.moved)} moved, {len(found.still)} still"

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How values look to a person: tables on a terminal, tabs elsewhere; what is unknown is a dash."""
+"""How values look to a person: tables on a terminal, tabs elsewhere; what is unknown is a dash.
+
+Names come from strangers (any process that marks a request, any receiver of a webhook), so this is the one
+place where text reaches a terminal: it is never read as markup, and none of it controls the terminal.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,10 +16,24 @@ from typing import Any
 import click
 
 DASH = "—"
+_RAW_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What JSON allows as it is, and a terminal or its encoder does not take well."""
+
+
+def plain(text: str) -> str:
+    """The text in one line, `?` for each character that controls, is invisible, or is half of one."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Lines for a person, each of them plain."""
+    click.echo("\n".join(plain(line) for line in text.split("\n")), err=err)
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """The value as it is: what a terminal would obey is escaped, which JSON reads as the same."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    click.echo(_RAW_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, empty: str) -> None:
@@ -24,34 +43,36 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, empty:
     """
     body = [[cell(value) for value in row] for row in rows]
     if not body:
-        click.echo(empty)
+        say(empty)
         return
     if not sys.stdout.isatty():
-        for line in [list(columns), *body]:
+        for line in [[plain(column) for column in columns], *body]:
             click.echo("\t".join(line))
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    *whole, last = columns
+    # `Text`, because a string would be read as markup: `[/red]` in a name ends the program, `[red]` vanishes.
+    *whole, last = (Text(plain(column)) for column in columns)
     for column in whole:
         table.add_column(column, no_wrap=True, overflow="ignore")
     table.add_column(last, overflow="fold")
     for line in body:
-        table.add_row(*line)
+        table.add_row(*(Text(part) for part in line))
     Console().print(table)
 
 
 def cell(value: Any) -> str:
-    """One value as text; what is unknown is a dash, never 0."""
+    """One value as plain text; what is unknown is a dash, never 0."""
     if value is None:
         return DASH
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.3g}"
-    return str(value)
+    return plain(str(value))
 
 
 def seconds(value: float | None) -> str:

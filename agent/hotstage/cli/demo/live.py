@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hotstage.cli.demo.run import Live
-from hotstage.cli.terminal import entity, print_table, seconds
+from hotstage.cli.terminal import entity, print_table, say, seconds
 
 _CLEAR_LINE = "\r\x1b[K"
 
@@ -25,7 +25,7 @@ class LiveView:
 
     def announce(self, line: str) -> None:
         self._clear()
-        click.echo(line, err=True)
+        say(line, err=True)
 
     def show(self, live: Live) -> None:
         """One look at the running demo."""

@@ -13,6 +13,7 @@ from typing import Any
 import hotstage
 from hotstage.cli.doctor.finding import Finding, Status
 from hotstage.cli.doctor.run import Outcome
+from hotstage.cli.terminal import plain
 
 TEXT_LIMIT = 2000
 
@@ -66,8 +67,7 @@ def summary(findings: Sequence[Finding], seconds: float) -> str:
 
 def clean(text: str) -> str:
     """Names of processes and files come from strangers: no control character reaches a terminal."""
-    shown = "".join(char if char.isprintable() else "?" for char in text[:TEXT_LIMIT])
-    return shown.encode("utf-8", "replace").decode()
+    return plain(text[:TEXT_LIMIT])
 
 
 def _finding(finding: Finding, looked_at: str) -> dict[str, Any]:

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and lines for people, of names that strangers chose; the terminal is a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+
+import pytest
+
+from hotstage.cli import terminal
+
+HOSTILE = ["[/open]", "[/red]", "[bold]x[/]", "[link=file:///etc]y", ":boom:", "\\[red]", "[@click=app.bell]"]
+CONTROLS = ["\x1b]0;pwned\x07", "\x9b31m", "a\rb", "a\nb", "a\tb", "\u202egnp", "\ud800", "\x00"]
+
+
+def shown_on_a_terminal(monkeypatch, *actions) -> str:
+    """What a pseudo-terminal is sent while `actions` run with standard output on it."""
+    near, far = os.openpty()
+    with os.fdopen(far, "w", encoding="utf-8") as stream, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stream)
+        patched.setenv("COLUMNS", "200")
+        patched.setenv("TERM", "xterm")
+        for action in actions:
+            action()
+        stream.flush()
+        os.set_blocking(near, False)
+        shown = os.read(near, 1 << 16).decode()
+    os.close(near)
+    return shown
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_that_reads_like_markup_is_shown_as_it_is(monkeypatch, name):
+    def table():
+        terminal.print_table(("request", name), [(name, "i-0")], empty="none")
+
+    assert shown_on_a_terminal(monkeypatch, table).count(name) == 2
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_no_control_character_reaches_a_terminal(monkeypatch, name):
+    shown = shown_on_a_terminal(
+        monkeypatch,
+        lambda: terminal.print_table((f"x{name}", "last"), [(f"x{name}", f"{name}y")], empty="none"),
+        lambda: terminal.say(name.replace("\n", "")),
+    )
+    assert shown.count("\n") == shown.count("\r\n") == 3
+    without_style = re.sub("\x1b\\[[01]m", "", shown).replace("\r\n", "")
+    assert without_style.isprintable()
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_name_forges_no_column_and_no_line_in_a_pipe(capsys, name):
+    terminal.print_table(("request", "last"), [(name, "end")], empty="none")
+    header, row = capsys.readouterr().out.splitlines()
+    assert header == "request\tlast"
+    assert row.isprintable() is False and row.count("\t") == 1
+    assert row.replace("\t", "").isprintable()
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *CONTROLS])
+def test_json_keeps_every_value_and_controls_nothing(capsys, name):
+    terminal.print_json({name: [name, "ü 漢"]})
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == {name: [name, "ü 漢"]}
+    assert shown.replace("\n", "").isprintable()
+    assert "ü 漢" in shown
+
+
+def test_lines_stay_lines_and_each_is_plain(capsys):
+    terminal.say("one\n\x1b[31mtwo")
+    assert capsys.readouterr().out == "one\n?[31mtwo\n"
