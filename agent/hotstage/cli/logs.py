@@ -49,9 +49,9 @@ class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in _fields(record).items())
         at = rfc3339(self._clock.wall_ns())
-        line = f"{at} {record.levelname.lower()} {self._process}: {record.getMessage()}"
-        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{line} {fields}".rstrip() + trace
+        line = f"{at} {record.levelname.lower()} {self._process}: {record.getMessage()} {fields}"
+        trace = self.formatException(record.exc_info).split("\n") if record.exc_info else []
+        return "\n".join(map(_escaped, (line.rstrip(), *trace)))
 
 
 class _JsonFormatter(logging.Formatter):
@@ -71,4 +71,13 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+        return _escaped(json.dumps(entry, default=str))
+
+
+def _escaped(line: str) -> str:
+    """The line with every character that a terminal could obey written out: peers choose some words."""
+    if line.isprintable():
+        return line
+    return "".join(
+        char if char.isprintable() else f"\\u{ord(char):04x}" if ord(char) < 0x10000 else "?" for char in line
+    )

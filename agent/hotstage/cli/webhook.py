@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from hotstage.cli.reading import configuration
-from hotstage.cli.terminal import print_json, print_table, seconds
+from hotstage.cli.terminal import print_json, print_table, say, seconds
 from hotstage.clock import SystemClock, rfc3339
 from hotstage.config.settings import NotifyConfig
 from hotstage.errors import ConfigError, HotstageError, PreflightError
@@ -26,6 +26,8 @@ from hotstage.notify.destinations import RefusedTarget, Target, read_targets
 from hotstage.notify.replay import Replayed, Selection, beside, replay
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_TIMES = "write for example 90s, 2h, 1d or 2026-11-29T18:00:00Z"
+_END_OF_TIME_NS = 1 << 63
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
@@ -37,16 +39,44 @@ class PastTime(click.ParamType[int]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        text = str(value).strip()
-        ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-        if ago:
-            return SystemClock().wall_ns() - round(float(ago[1]) * _UNITS[ago[2]] * 1e9)
         try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            self.fail(f"{value!r} is not a time; write for example 2h or 2026-11-29T18:00:00Z", param, ctx)
-        # A time without a zone is meant as all other times are: UTC.
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e9)
+            wall_ns = _wall_ns(str(value).strip())
+        except (ValueError, OverflowError):
+            self.fail(f"{_shown(value)} is not a time; {_TIMES}", param, ctx)
+        if not 0 <= wall_ns < _END_OF_TIME_NS:
+            self.fail(f"{_shown(value)} is not between 1970 and 2262; {_TIMES}", param, ctx)
+        return wall_ns
+
+
+class EventId(click.ParamType[str]):
+    """A webhook-id."""
+
+    name = "webhook-id"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value).strip()
+        if not text or not (text.isascii() and text.isprintable()):
+            self.fail(
+                f"{_shown(value)} is not a webhook-id; receivers get it as the header of that name",
+                param,
+                ctx,
+            )
+        return text
+
+
+def _wall_ns(text: str) -> int:
+    """Raises ValueError or OverflowError."""
+    if ago := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text):
+        return SystemClock().wall_ns() - round(float(ago[1]) * _UNITS[ago[2]] * 1e9)
+    moment = datetime.fromisoformat(text)
+    # A time without a zone is meant as all other times are: UTC.
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e9)
+
+
+def _shown(value: object) -> str:
+    """As it was given, in ASCII, with its middle left out if it is long."""
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:40]}…{text[-10:]}"
 
 
 @click.group()
@@ -100,7 +130,7 @@ def test(name: str | None, all_of_them: bool, as_json: bool) -> None:
 @click.argument("name", required=False)
 @click.option("--dead", is_flag=True, help="Dead letters (this is what is done without an option).")
 @click.option("--since", type=PastTime(), help="Events made since then, e.g. 2h or 2026-11-29T18:00:00Z.")
-@click.option("--id", "event_id", help="One event, by its webhook-id.")
+@click.option("--id", "event_id", type=EventId(), help="One event, by its webhook-id.")
 @_json
 def replay_events(
     name: str | None, dead: bool, since: int | None, event_id: str | None, as_json: bool
@@ -264,11 +294,11 @@ def _print_result(result: dict[str, Any]) -> None:
     took = None if result["latency_ms"] is None else result["latency_ms"] / 1e3
     way = f"{result['url']} at {result['address']}" if result["address"] else result["url"]
     if result["delivered"]:
-        click.echo(f"{result['name']}: answered {result['status']} in {seconds(took)} ({way})")
+        say(f"{result['name']}: answered {result['status']} in {seconds(took)} ({way})")
         return
-    click.echo(f"{result['name']}: not delivered: {result['error']} ({way})", err=True)
+    say(f"{result['name']}: not delivered: {result['error']} ({way})", err=True)
     if result["remedy"]:
-        click.echo(f"  remedy: {result['remedy']}", err=True)
+        say(f"  remedy: {result['remedy']}", err=True)
 
 
 def _replayed(each: Replayed) -> dict[str, Any]:

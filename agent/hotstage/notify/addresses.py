@@ -22,8 +22,20 @@ _CARRIERS = tuple(
 )
 _METADATA = frozenset(
     ipaddress.ip_address(address)
-    for address in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
+    for address in (
+        "169.254.169.254",  # most clouds
+        "100.100.100.200",  # Alibaba Cloud
+        "192.0.0.192",  # Oracle Cloud, classic
+        "168.63.129.16",  # Azure's host agent
+        "fd20:ce::254",  # Google Cloud
+        "fd00:c1::a9fe:a9fe",  # Oracle Cloud
+        "fd00:42::42",  # Scaleway
+        "fd00:a9fe:a9fe::1",  # Akamai (Linode)
+        "fd00:100::100:200",  # Alibaba Cloud
+    )
 )
+# Amazon's: metadata (::254), credentials of pods (::23), resolver and time beside them.
+_METADATA_NETWORK = ipaddress.IPv6Network("fd00:ec2::/32")
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
 _SHARED = ipaddress.IPv4Network("100.64.0.0/10")  # neither private nor global to `ipaddress`
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
@@ -84,7 +96,7 @@ def why_refused(address: Address, *, allow_private: bool) -> Refusal | None:
     """Why events must not go to `address` (not loopback); None if they may."""
     if isinstance(address, IPv6Address) and any(address in network for network in _CARRIERS):
         return Refusal("an IPv4 address in disguise", "use the IPv4 address itself, or a native IPv6 one")
-    if address in _METADATA or address.is_link_local:
+    if address in _METADATA or address in _METADATA_NETWORK or address.is_link_local:
         return Refusal("a link-local or metadata address", _ELSEWHERE)
     is_site_local = isinstance(address, IPv6Address) and address.is_site_local
     if address.is_multicast or address.is_unspecified or address.is_reserved or is_site_local:

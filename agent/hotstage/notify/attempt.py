@@ -17,7 +17,8 @@ from hotstage.notify import formats, signing
 from hotstage.notify.db import HeldEvent
 from hotstage.notify.destinations import RefusedAddressError, Target
 from hotstage.notify.formats.context import Context
-from hotstage.notify.post import Poster
+from hotstage.notify.post import PAUSING, Poster
+from hotstage.text import plain_line
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def judge(status: int, retry_after_seconds: float | None) -> Outcome:
         return Outcome("dead", error, remedy="check secret_file and authorization_file on both sides")
     if 400 <= status < 500 and status not in _RETRIED:
         return Outcome("dead", error)
-    return Outcome("retry", error, retry_after_seconds if status in (429, 503) else None)
+    return Outcome("retry", error, retry_after_seconds if status in PAUSING else None)
 
 
 def attempt(target: Target, event: HeldEvent, poster: Poster, context: Context) -> Outcome:
@@ -77,7 +78,7 @@ def attempt(target: Target, event: HeldEvent, poster: Poster, context: Context) 
 
 def undecodable(error: msgspec.DecodeError) -> Outcome:
     """An event that no agent of ours wrote: it blocks nobody."""
-    return Outcome("dead", f"its body is not an event: {error}")
+    return Outcome("dead", plain_line(f"its body is not an event: {error}"))
 
 
 def send(target: Target, message: Message, poster: Poster, now_wall_ns: int) -> Outcome:
@@ -104,7 +105,9 @@ def send(target: Target, message: Message, poster: Poster, now_wall_ns: int) -> 
 
 
 def _failure(error: OSError | http.client.HTTPException, target: Target) -> Outcome:
-    """What kept a message from being sent or answered, in words that help."""
+    """What kept a message from being sent or answered, in words that help. Some are the receiver's own: they
+    go to the log, the database and the terminal from here.
+    """
     told, remedy = f"{type(error).__name__}: {error}", None
     match error:
         case socket.gaierror():
@@ -117,4 +120,4 @@ def _failure(error: OSError | http.client.HTTPException, target: Target) -> Outc
             told, remedy = "the connection is refused", "is the receiver running, and the port right?"
         case TimeoutError():
             remedy = "is the receiver reachable from here, and does it answer at once?"
-    return Outcome("retry", told[:300], remedy=remedy)
+    return Outcome("retry", plain_line(told), remedy=remedy)

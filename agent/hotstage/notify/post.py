@@ -17,6 +17,8 @@ from email.utils import parsedate_to_datetime
 from hotstage.notify.destinations import Resolver, Target, system_resolver
 
 ANSWER_LIMIT_BYTES = 4096
+PAUSING = frozenset({429, 503})
+"""Answers that may ask for a pause; on others Retry-After means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Poster:
                 cut.connection = connection
                 connection.do_handshake()
             connection.settimeout(self._limits.total_seconds)
-            reply = _exchange(connection, target, headers, body)
+            return self._exchange(connection, cut, target, headers, body)
         except (OSError, http.client.HTTPException) as error:
             if time.monotonic() >= until:
                 raise self._late() from error
@@ -75,27 +77,31 @@ class Poster:
         finally:
             cut.cancel()
             connection.close()
-        if cut.has_fallen:
-            # Headers that stop halfway read like complete ones.
-            raise self._late()
-        return reply
+
+    def _exchange(
+        self, connection: socket.socket, cut: _Cut, target: Target, headers: Mapping[str, str], body: bytes
+    ) -> Reply:
+        client = http.client.HTTPConnection(target.host, target.port)
+        client.sock = connection
+        try:
+            sent = {"Host": target.host_header, "User-Agent": "hotstage", "Connection": "close", **headers}
+            client.request("POST", target.path, body, sent)
+            response = client.getresponse()
+            if cut.has_fallen:
+                # Headers that stop halfway read like complete ones.
+                raise self._late()
+            status = response.status
+            wish = response.getheader("Retry-After") if status in PAUSING else None
+            # Read a little, so that the receiver is not reset while it writes. The status is known: what the
+            # content is, or whether it ever comes, says nothing to us.
+            with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+                response.read1(ANSWER_LIMIT_BYTES)
+            return Reply(status, retry_after(wish))
+        finally:
+            client.close()
 
     def _late(self) -> TimeoutError:
         return TimeoutError(f"no answer within {self._limits.total_seconds:g} s")
-
-
-def _exchange(connection: socket.socket, target: Target, headers: Mapping[str, str], body: bytes) -> Reply:
-    client = http.client.HTTPConnection(target.host, target.port)
-    client.sock = connection
-    try:
-        sent = {"Host": target.host_header, "User-Agent": "hotstage", "Connection": "close", **headers}
-        client.request("POST", target.path, body, sent)
-        response = client.getresponse()
-        # Read a little, so that the receiver is not reset while it writes; the content says nothing to us.
-        response.read1(ANSWER_LIMIT_BYTES)
-        return Reply(response.status, retry_after(response.getheader("Retry-After")))
-    finally:
-        client.close()
 
 
 def retry_after(header: str | None) -> float | None:
@@ -107,11 +113,12 @@ def retry_after(header: str | None) -> float | None:
         return float(text)
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+        if moment.tzinfo is None:
+            return None
+        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        # The parser stumbles over a zone or a year that is out of bounds, each in its own way.
         return None
-    if moment.tzinfo is None:
-        return None
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 class _Cut:

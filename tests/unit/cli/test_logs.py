@@ -50,3 +50,26 @@ def test_an_aborted_process_says_where_it_stood():
     done = subprocess.run([sys.executable, "-c", code, "text"], capture_output=True, text=True, check=False)
     assert done.returncode < 0
     assert "Fatal Python error: Aborted" in done.stderr
+
+
+HOSTILE = "a\x1b]0;pwn\x07\x7fb\nc\x9b2Jd\u202ee\udcff"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_nothing_in_a_line_can_control_a_terminal_or_pass_for_another_line(form):
+    code = SPEAK.replace('"attach failed"', ascii(HOSTILE)).replace('"a\\nb"', ascii(HOSTILE))
+    assert code != SPEAK
+    done = subprocess.run([sys.executable, "-c", code, form], capture_output=True, check=True)
+    line = done.stderr.decode().removesuffix("\n")
+    assert line.isprintable()
+    assert "pwn" in line
+
+
+def test_a_traceback_keeps_its_lines_and_loses_its_control_characters():
+    code = (
+        SPEAK + "\ntry:\n    raise ValueError('x\\x1b[2J')\nexcept ValueError:\n    logging.exception('e')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "text"], capture_output=True, text=True, check=True)
+    lines = done.stderr.splitlines()
+    assert lines[-1] == "ValueError: x\\u001b[2J"
+    assert all(line.isprintable() for line in lines)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 
 import pytest
@@ -60,3 +62,22 @@ def test_an_attempt_is_signed_and_a_refused_connection_is_a_retry(receive, targe
 
 def test_a_body_that_is_no_event_is_dead_and_blocks_nobody(target, held):
     assert attempt(target(), held(body=b"[]"), Poster(QUICK), Context("h")).kind == "dead"
+
+
+def test_what_a_receiver_says_reaches_people_without_control_characters(target, held):
+    words = b"\x1b]0;pwned\x07\x1b[31mEVIL\x1b[2J [/red]\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(words)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        outcome = attempt(target(listening.getsockname()[1]), held(), Poster(QUICK), Context("h"))
+        thread.join(5)
+    assert outcome.kind == "retry"
+    assert "EVIL" in outcome.error
+    assert outcome.error.isprintable()

@@ -16,7 +16,7 @@ import pytest
 
 from hotstage.config.settings import Destination
 from hotstage.notify.destinations import RefusedAddressError, Target
-from hotstage.notify.post import Limits, Poster, retry_after
+from hotstage.notify.post import Limits, Poster, Reply, retry_after
 
 QUICK = Limits(connect_seconds=0.5, total_seconds=0.5)
 
@@ -111,6 +111,33 @@ def test_an_endless_answer_is_not_read_to_its_end(listen, target):
     assert post(Poster(QUICK), target(listen(serve)), {}, b"{}").status == 200
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Retry-After: Mon, 01 Jan 2024 00:00:00 +99999999999999999999\r\nContent-Length: 0\r\n\r\n",
+        b"Retry-After: Mon, 01 Jan 0000 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n-5\r\nxx\r\n",
+        b"Content-Length: 99999999999999999999999999\r\n\r\nxx",
+        b"Content-Length: 7\r\n\r\n",
+    ],
+)
+def test_what_follows_the_status_of_a_200_does_not_make_it_a_failure(listen, target, rest):
+    def serve(connection):
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + rest)
+
+    assert post(Poster(QUICK), target(listen(serve)), {}, b"{}") == Reply(200, None)
+
+
+def test_a_200_whose_body_never_comes_is_one(listen, target):
+    def serve(connection):
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n")
+        connection.recv(1)
+
+    assert post(Poster(QUICK), target(listen(serve)), {}, b"{}").status == 200
+
+
 def test_a_port_that_nobody_listens_on_is_an_os_error(target):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -195,6 +222,30 @@ def test_a_tls_answer_that_drips_is_cut(listen, certificate):
     with pytest.raises(TimeoutError):
         post(poster, tls_target("right.example", port), {}, b"{}")
     assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Mon, 01 Jan 2024 00:00:00 +99999999999999999999",
+        "Fri, 31 Dec 9999 23:59:59 +9999",
+        "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+        "Mon, 99 Foo 2024 00:00:00 GMT",
+        "Mon, 01 Jan 2024 00:00:00 -0000",
+        "\x1b[2J",
+        "12" * 5000,
+        "1e9",
+        "0x10",
+        "\u0663",
+    ],
+)
+def test_a_retry_after_that_makes_no_sense_is_none(header):
+    assert retry_after(header) is None
+
+
+def test_a_retry_after_at_the_end_of_time_is_a_number():
+    found = retry_after("Fri, 31 Dec 9999 23:59:59 -2359")
+    assert found is None or found > 1e9
 
 
 @pytest.mark.parametrize(
