@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import socket
 import socketserver
-import ssl
 import stat
 import threading
 from pathlib import Path
@@ -16,9 +16,12 @@ from typing import Any
 
 from hotstage.api.access import Access, group_id
 from hotstage.api.connection import Answer, Connection
+from hotstage.api.handshakes import Handshakes
 from hotstage.api.message import ApiError
 from hotstage.config.settings import HttpConfig
 from hotstage.errors import ConfigError, PreflightError
+
+log = logging.getLogger(__name__)
 
 _BUSY = ApiError(
     503, "too_many_connections", "all connections are in use", "try again, or close some"
@@ -51,7 +54,11 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().__init__(("", 0), Connection, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
-        self._tls = None if listening.family == socket.AF_UNIX else access.tls
+        self._handshakes: Handshakes | None = None
+        if access.tls is not None and listening.family != socket.AF_UNIX:
+            self._handshakes = Handshakes(access.tls, config.max_connections, config.timeout_seconds)
+        self.threadless = 0
+        """Connections that were closed because no thread could be had."""
 
     def accept_until_closed(self) -> None:
         """One thread's work. It waits in `accept` alone, so an idle API costs nothing."""
@@ -78,41 +85,55 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):
-            if self._tls is None:  # a handshake would cost the accepting thread a peer's patience
-                with contextlib.suppress(OSError):
-                    request.settimeout(0.1)
-                    request.sendall(_BUSY_BYTES)
-            self.shutdown_request(request)
+            self._turn_away(request)
             return
         with self._lock:
             self._open.add(request)
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except (RuntimeError, MemoryError) as error:  # RLIMIT_NPROC or TasksMax is reached, for now
+            self.threadless += 1
+            if self.threadless == 1:
+                log.warning("no thread for a connection, it is closed", extra={"reason": str(error)})
+            self._turn_away(request)
+            self._leave(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         spoken = request
         try:
-            if self._tls is not None:
-                spoken = self._secured(request, self._tls)
+            if self._handshakes is not None:
+                spoken = self._secured(request, str(client_address[0]), self._handshakes)
             super().process_request_thread(spoken, client_address)
         except OSError:
             # Whoever speaks no TLS, or not in time; `close` leaves nothing of it behind.
             self.shutdown_request(spoken)
         finally:
-            with self._lock:
-                self._open -= {request, spoken}
-            self._places.release()
+            self._leave(request, spoken)
 
-    def _secured(self, request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
-        """The connection after its handshake, for which a peer has as long as for a request."""
-        secured = tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+    def _turn_away(self, request: socket.socket) -> None:
+        """Say that we are busy, where that takes no handshake: it would cost a peer's patience."""
+        if self._handshakes is None:
+            with contextlib.suppress(OSError):
+                request.settimeout(0.1)
+                request.sendall(_BUSY_BYTES)
+        self.shutdown_request(request)
+
+    def _leave(self, *ended: socket.socket) -> None:
+        with self._lock:
+            self._open.difference_update(ended)
+        self._places.release()
+
+    def _secured(self, request: socket.socket, address: str, handshakes: Handshakes) -> socket.socket:
+        """The connection after its handshake."""
+        secured = handshakes.wrap(request, address)
         with self._lock:  # the plain socket has handed its descriptor over
             self._open = self._open - {request} | {secured}
-        secured.settimeout(self.timeout_seconds)
         try:
-            secured.do_handshake()
+            handshakes.complete(secured, address)
         except OSError:
             secured.close()
             raise
+        secured.settimeout(self.timeout_seconds)
         return secured
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -6,10 +6,13 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import threading
+import time
 
 import pytest
 from support.certificates import self_signed
 
+from hotstage.api import handshakes
 from hotstage.api.message import Response
 from hotstage.api.server import ApiServer
 from hotstage.config.settings import HttpConfig
@@ -120,3 +123,63 @@ def test_a_large_answer_crosses_tls_whole(sources, serve, tmp_path):
     connection.request("GET", "/metrics")
     assert connection.getresponse().read() == body
     connection.close()
+
+
+def test_a_listener_outlives_a_time_without_threads(serve, monkeypatch):
+    served = serve(max_connections=4)
+    assert served.ask("/healthz").status == 200
+
+    def none_to_be_had(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", none_to_be_had)
+        for _ in range(6):
+            assert b"too_many_connections" in served.raw(b"")
+            with socket.socket(socket.AF_UNIX) as unix:
+                unix.settimeout(5)
+                unix.connect(served.socket_path)
+                assert unix.recv(1 << 16).startswith(b"HTTP/1.1 503")
+    for is_unix in (False, True):
+        assert served.ask("/healthz", unix=is_unix).status == 200, "every place was given back"
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01"])
+def test_peers_that_begin_a_handshake_and_stop_keep_no_client_out(serve, tmp_path, begun):
+    certificate, key = self_signed(tmp_path)
+    served = serve(tls_certificate_file=certificate, tls_key_file=key)
+    context = ssl.create_default_context(cafile=certificate)
+    stopped = [socket.create_connection(("127.0.0.1", served.server.port), timeout=5) for _ in range(60)]
+    for peer in stopped:
+        peer.sendall(begun)
+    began = time.monotonic()
+    for _ in range(3):
+        assert status_of(served, context) == 200
+    assert time.monotonic() - began < handshakes.SECONDS, "not by waiting until they are dropped"
+    for peer in stopped:
+        peer.close()
+
+
+def test_a_handshake_has_a_short_time_of_its_own(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr(handshakes, "SECONDS", 0.2)
+    certificate, key = self_signed(tmp_path)
+    served = serve(tls_certificate_file=certificate, tls_key_file=key, timeout_seconds=30.0)
+    with socket.create_connection(("127.0.0.1", served.server.port), timeout=5) as silent:
+        assert silent.recv(10) == b""
+
+
+def test_the_time_of_a_handshake_is_not_that_of_a_request(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr(handshakes, "SECONDS", 0.3)
+    certificate, key = self_signed(tmp_path)
+    served = serve(tls_certificate_file=certificate, tls_key_file=key)
+    context = ssl.create_default_context(cafile=certificate)
+    with (
+        socket.create_connection(("127.0.0.1", served.server.port), timeout=5) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as slow,
+    ):
+        slow.settimeout(0.6)
+        with pytest.raises(TimeoutError):
+            slow.recv(1)
+        slow.settimeout(5)
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert slow.recv(12) == b"HTTP/1.1 200"
