@@ -131,7 +131,7 @@ def _watchdog_seconds(environment: Mapping[str, str], pid: int) -> float | None:
     """None where no deadline is set, or it is set for another process than this one."""
     if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         microseconds = int(environment.get("WATCHDOG_USEC", ""))
         return microseconds / 1e6 if microseconds > 0 else None
     return None

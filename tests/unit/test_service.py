@@ -112,6 +112,8 @@ def test_nobody_counts_beats_without_a_deadline(manager: Manager) -> None:
         ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "78"}, None),
         ({"WATCHDOG_USEC": "soon"}, None),
         ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "9" * 400}, None),
+        ({"WATCHDOG_USEC": "9" * 5_000}, None),
         ({}, None),
     ],
 )

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 << 10
 MAX_LINE_BYTES = 8 << 10
+MAX_QUERY_FIELDS = 32
+_MAX_DIGITS = 18
 _CREDENTIALS = struct.Struct("3i")
 
 Answer = Callable[[Request], Response | Stream]
@@ -144,12 +146,15 @@ class Connection(BaseHTTPRequestHandler):
         access = self._listener.access
         if not self._peer.is_local_socket:
             access.check_host(headers.get("host"))
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError as error:
+            raise ApiError(400, "bad_request", f"the path: {error}", "send a path") from error
         return Request(
             method=self.command,
             # Split before decoding: %2F belongs to a name, it does not make a path longer.
             segments=tuple(unquote(part) for part in parts.path.split("/")[1:]),
-            query=dict(parse_qsl(parts.query, max_num_fields=32)),
+            query=_query(parts.query),
             headers=headers,
             body=self._body(headers),
             peer=self._peer,
@@ -160,7 +165,8 @@ class Connection(BaseHTTPRequestHandler):
         if "transfer-encoding" in headers or len(self.headers.get_all("content-length", [])) > 1:
             raise ApiError(411, "no_length", "the body's length is not given", "send one Content-Length")
         text = headers.get("content-length", "0")
-        if not (text.isascii() and text.isdigit()):
+        # Of thousands of digits `int` makes nothing.
+        if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
             raise ApiError(400, "bad_length", f"Content-Length: {text[:32]}", "send a number of bytes")
         length = int(text)
         if length > MAX_BODY_BYTES:
@@ -241,6 +247,15 @@ class _Writer(io.BufferedIOBase):
             self._connection.settimeout(left)
             rest = rest[self._connection.send(rest) :]
         return memoryview(data).nbytes
+
+
+def _query(text: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(text, max_num_fields=MAX_QUERY_FIELDS))
+    except ValueError as error:
+        raise ApiError(
+            400, "bad_query", "too many fields in the query", f"send at most {MAX_QUERY_FIELDS}"
+        ) from error
 
 
 def _peer(connection: socket.socket, address: Any) -> Peer:

@@ -67,6 +67,9 @@ def test_a_peer_that_never_reads_its_answer_is_dropped(serve, sources):
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 411),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n", 400),
+        (b"GET /healthz?" + b"a=1&" * 40 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET http://[/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
     ],
 )
 def test_what_is_malformed_or_too_large_gets_an_error_and_the_door(served, sent, status):
