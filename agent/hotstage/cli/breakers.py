@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import click
 
-from hotstage.cli.reading import agent_client, configuration, reading
-from hotstage.cli.terminal import print_json, print_table
+from hotstage.cli.reading import agent_client, configuration, reading, understood
+from hotstage.cli.terminal import print_json, print_table, say
 from hotstage.errors import PrivilegeError
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -100,7 +100,8 @@ def _override(action: str, name: str, ttl_seconds: float | None, reason: str) ->
         )
     body = {"action": action, "reason": reason, "ttl_seconds": ttl_seconds}
     answer = client.request("POST", f"/v1/breakers/{quote(name, safe='')}/override", body)
-    click.echo(f"{name}: {answer['breaker']['state']}" if "breaker" in answer else f"{name}: done")
+    with understood():
+        say(f"{name}: {answer['breaker']['state']}" if "breaker" in answer else f"{name}: done")
 
 
 _ttl = click.option("--ttl", type=Duration(), required=True, help="How long the override holds, e.g. 10m.")
@@ -133,5 +134,5 @@ def disable(name: str, ttl: float, reason: str) -> None:
 @click.argument("name")
 @_reason
 def reset(name: str, reason: str) -> None:
-    """Take an override back."""
+    """Take an override back; of a GPU's breaker also say that the GPU is well again."""
     _override("reset", name, None, reason)

@@ -1,25 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the reading verbs ask a running agent: its Unix socket where they may, its TCP address otherwise."""
+"""How the reading verbs ask a running agent: its Unix socket where they may, its TCP address otherwise.
+
+Whoever answers may be another program: an answer has one deadline in all and an end, and is a JSON object.
+"""
 
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
 import socket
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from hotstage.cli.terminal import plain
 from hotstage.config.settings import HttpConfig
 from hotstage.errors import HotstageError, PeerError, PrivilegeError
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 TIMEOUT_SECONDS = 10.0
 _BODY_LIMIT_BYTES = 64 << 20
+_OTHER_PROGRAM = "is something else listening there, or an agent of another version?"
 
 
 class AgentClient:
-    """Requests to one agent; every failure names the address and the remedy."""
+    """Requests to one agent; every failure names the address and the remedy.
+
+    `timeout_seconds` is for an answer as a whole, however its bytes come.
+    """
 
     def __init__(
         self,
@@ -47,7 +60,7 @@ class AgentClient:
         return self._socket_path or self._url or ""
 
     def get(self, path: str) -> Any:
-        """The JSON body of `path`. Raises PeerError, or HotstageError with the agent's own message."""
+        """The JSON object at `path`. Raises PeerError, or HotstageError with the agent's own message."""
         return self.request("GET", path)
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
@@ -57,15 +70,15 @@ class AgentClient:
         connection = self._connect()
         try:
             connection.request(method, path, payload, headers)
-            response = connection.getresponse()
-            status, text = response.status, response.read(_BODY_LIMIT_BYTES)
+            with connection.getresponse() as response:
+                status, text = response.status, response.read(_BODY_LIMIT_BYTES + 1)
         except PermissionError as error:
             raise PrivilegeError(
                 f"{self.address}: not allowed to connect", remedy="run as root or join the socket's group"
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise PeerError(
-                f"no agent answers at {self.address}: {error}",
+                f"no agent answers at {self.address}: {plain(str(error))}",
                 remedy="start one with `hotstage agent` or `hotstage up`, or name another with --agent URL",
             ) from error
         finally:
@@ -74,29 +87,77 @@ class AgentClient:
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._socket_path:
-            return _UnixConnection(self._socket_path, self._timeout_seconds)
-        parts = urlsplit(self._url or "")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise HotstageError(
-                f"{self._url}: not an http(s) URL", remedy="for example http://127.0.0.1:9178"
-            )
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        return kind(parts.hostname, parts.port, timeout=self._timeout_seconds)
+            made: http.client.HTTPConnection = _UnixConnection(self._socket_path, self._timeout_seconds)
+        else:
+            kind, host, port = _parts(self._url or "")
+            made = kind(host, port, timeout=self._timeout_seconds)
+        made.response_class = _Response
+        return made
 
 
-def _answer(status: int, text: bytes, address: str, path: str) -> Any:
+def _parts(url: str) -> tuple[type[http.client.HTTPConnection], str, int | None]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.scheme not in {"http", "https"}:
+        raise HotstageError(f"{url}: not an http(s) URL", remedy="for example http://127.0.0.1:9178")
+    is_secure = parts.scheme == "https"
+    return http.client.HTTPSConnection if is_secure else http.client.HTTPConnection, host, port
+
+
+def _answer(status: int, text: bytes, address: str, path: str) -> dict[str, Any]:
+    if len(text) > _BODY_LIMIT_BYTES:
+        raise PeerError(
+            f"{address}{path}: the answer is longer than {_BODY_LIMIT_BYTES >> 20} MiB", remedy=_OTHER_PROGRAM
+        )
     try:
         body = json.loads(text) if text else {}
-    except ValueError as error:
-        raise PeerError(
-            f"{address}{path}: the answer is not JSON", remedy="is something else listening there?"
-        ) from error
+    except (ValueError, RecursionError) as error:
+        raise PeerError(f"{address}{path}: the answer is not JSON", remedy=_OTHER_PROGRAM) from error
+    if not isinstance(body, dict):
+        raise PeerError(f"{address}{path}: the answer is no JSON object", remedy=_OTHER_PROGRAM)
     if status >= 400 and path != "/healthz":
-        problem = body.get("error", {}) if isinstance(body, dict) else {}
+        problem = body.get("error")
+        problem = problem if isinstance(problem, dict) else {}
+        remedy = problem.get("remedy")
         raise HotstageError(
-            f"{path}: {problem.get('message', f'HTTP {status}')}", remedy=problem.get("remedy") or None
+            plain(f"{path}: {problem.get('message', f'HTTP {status}')}"),
+            remedy=plain(str(remedy)) if remedy else None,
         )
     return body
+
+
+class _Response(http.client.HTTPResponse):
+    """Head and body share the time that the socket gives to one read."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **named: Any) -> None:
+        super().__init__(sock, *args, **named)
+        self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock))
+
+
+class _Timed(io.RawIOBase):
+    """What is read from `sock` through `raw`, until its timeout from now on is over."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
+        self._raw = raw
+        self._sock = sock
+        self._until = time.monotonic() + (sock.gettimeout() or TIMEOUT_SECONDS)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int | None:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer does not end in time")
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 class _UnixConnection(http.client.HTTPConnection):

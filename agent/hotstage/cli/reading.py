@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from hotstage.cli.client import AgentClient
 from hotstage.config.load import load
 from hotstage.config.settings import Config
+from hotstage.errors import PeerError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,10 +33,28 @@ def config_file() -> Path | None:
 
 
 def reading(command: F) -> F:
-    """Options of every verb that reads a running agent: `--json` and `--agent URL`."""
+    """What every verb has that reads a running agent: `--json`, `--agent URL`, and distrust of the answer."""
+
+    @functools.wraps(command)
+    def distrustful(*args: Any, **named: Any) -> Any:
+        with understood():
+            return command(*args, **named)
+
     json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
     address = click.option("--agent", "agent_url", metavar="URL", help="Address of the agent's API.")
-    return address(json_flag(command))
+    return cast("F", address(json_flag(distrustful)))
+
+
+@contextlib.contextmanager
+def understood() -> Iterator[None]:
+    """Around reading an answer's fields: PeerError where one is missing or of another kind."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+        raise PeerError(
+            f"the answer is not one that this version reads: {type(error).__name__}: {error}",
+            remedy="let agent and command be of one version; is another program at the agent's address?",
+        ) from error
 
 
 def agent_client(agent_url: str | None) -> AgentClient:

@@ -15,7 +15,7 @@ from hotstage.cli.client import AgentClient
 from hotstage.cli.doctor.finding import Area, Finding, Status, plural
 from hotstage.cli.doctor.holders import link_holders
 from hotstage.cli.doctor.host import Host
-from hotstage.errors import HotstageError, PrivilegeError
+from hotstage.errors import HotstageError, PeerError, PrivilegeError
 
 SERVICE = Area.SERVICE
 UNITS = ("hotstage-agent.service", "hotstage-notify.service", "hotstage-explorer.service")
@@ -35,7 +35,29 @@ def ask_agent(host: Host) -> dict[str, Any] | HotstageError:
         coverage = client.get("/v1/coverage")
     except HotstageError:  # open to other hosts, it tells that to those who have the token
         coverage = {}
+    if not _is_coverage(coverage):
+        return PeerError(
+            f"{client.address} answers, but not like an agent of this version",
+            remedy="is another program at http.listen or http.socket?",
+        )
     return {"address": client.address, "health": health, "coverage": coverage}
+
+
+def _is_coverage(body: dict[str, Any]) -> bool:
+    """Whether the processes and libraries in it can be walked."""
+    processes = body.get("processes", [])
+    if not isinstance(processes, list) or not all(isinstance(each, dict) for each in processes):
+        return False
+    libraries = [each.get("libraries", []) for each in processes]
+    return all(
+        isinstance(each, list)
+        and all(isinstance(library, dict) and _is_name(library.get("build_id")) for library in each)
+        for each in libraries
+    )
+
+
+def _is_name(value: object) -> bool:
+    return value is None or isinstance(value, str)
 
 
 def agent_coverage(host: Host) -> frozenset[str] | None:
