@@ -27,6 +27,8 @@ BODIES = {
     "/readyz": "Ready",
     "/v1/heat": "Heat",
     "/v1/stages": "Stages",
+    "/v1/classes": "Classes",
+    "/v1/components": "Components",
     "/v1/windows": "Windows",
     "/v1/breakers": "Breakers",
     "/v1/coverage": "Coverage",

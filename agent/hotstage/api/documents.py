@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from hotstage.breaker.record import BreakerRecord, Override, Transition
@@ -16,6 +17,7 @@ from hotstage.detect.finding import Evidence
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
+from hotstage.frame.request_statistics import ClassTable, ComponentTable
 from hotstage.windows.window import AnomalyWindow
 
 Document = dict[str, Any]
@@ -68,6 +70,23 @@ def _stage(frame: Frame, entity: Entity) -> Document:
         "p95_seconds": frame.value(entity, "latency_p95_seconds"),
         "p99_seconds": frame.value(entity, "latency_p99_seconds"),
     }
+
+
+CLASS_BASIS = {
+    "size": "input tokens, text and media, up to and including the edge; K = 1,024",
+    "token_equivalent_ms": "sum of latency ÷ sum of weight × tokens, output included",
+    "slo_penalty_ms": "weight × max(0, p99 − baseline) of the class's modality, the heaviest of several",
+}
+
+
+def classes(table: ClassTable) -> Document:
+    """Classes of finished requests: by fingerprint alone, then by fingerprint and size."""
+    return {"basis": CLASS_BASIS, **asdict(table)}
+
+
+def components(table: ComponentTable) -> Document:
+    """How the time of finished requests is spread over the stages."""
+    return asdict(table)
 
 
 def window(found: AnomalyWindow, clock: Clock) -> Document:

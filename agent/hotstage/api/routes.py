@@ -93,6 +93,14 @@ def stages(api: Api, request: Request) -> Response:
     return _of_view(api, "stages", _stages)
 
 
+def classes(api: Api, request: Request) -> Response:
+    return _of_view(api, "classes", lambda view: documents.classes(api.sources.classes(view.at_ns)))
+
+
+def components(api: Api, request: Request) -> Response:
+    return _of_view(api, "components", lambda view: documents.components(api.sources.components(view.at_ns)))
+
+
 def breakers(api: Api, request: Request) -> Response:
     def body(view: View) -> Document:
         return documents.breakers(view.breakers, api.clock)
@@ -186,6 +194,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/openapi.json", openapi, "This description"),
     Route("GET", "/v1/heat", heat, "Heat, latency and load per endpoint and instance"),
     Route("GET", "/v1/stages", stages, "Requests and latency per stage and modality"),
+    Route("GET", "/v1/classes", classes, "Finished requests by modality fingerprint and size"),
+    Route("GET", "/v1/components", components, "Time of a request by stage: mean, p95, variance, share"),
     Route("GET", "/v1/windows", window_list, "Anomaly windows, newest first"),
     Route("GET", "/v1/windows/{id}", window_one, "One anomaly window"),
     Route(

@@ -17,6 +17,7 @@ from hotstage.api.documents import Document
 from hotstage.breaker.record import BreakerRecord
 from hotstage.clock import Clock, rfc3339
 from hotstage.frame.frame import Frame
+from hotstage.frame.request_statistics import ClassTable, ComponentTable, no_classes, no_components
 from hotstage.stages.snapshot_types import Snapshot
 from hotstage.windows.window import AnomalyWindow
 
@@ -57,6 +58,10 @@ class Sources:
     """(Accept header) → exposition and its content type."""
     health: Callable[[], Health]
     is_ready: Callable[[], tuple[bool, Document]]
+    classes: Callable[[int], ClassTable] = no_classes
+    """(CLOCK_MONOTONIC of the tick) → finished requests by class."""
+    components: Callable[[int], ComponentTable] = no_components
+    """The same → their time by stage."""
 
 
 class ViewCell:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from hotstage.config.classes import ClassesConfig
 from hotstage.config.engines import EnginesConfig
 from hotstage.config.explore import ExploreConfig
 from hotstage.config.section import (
@@ -368,6 +369,7 @@ class Config(Section, frozen=True, kw_only=True):
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     engines: EnginesConfig = field(default_factory=EnginesConfig)
     frame: FrameConfig = field(default_factory=FrameConfig)
+    classes: ClassesConfig = field(default_factory=ClassesConfig)
     detect: DetectConfig = field(default_factory=DetectConfig)
     windows: WindowsConfig = field(default_factory=WindowsConfig)
     breakers: BreakersConfig = field(default_factory=BreakersConfig)

@@ -21,6 +21,7 @@ from hotstage.engines.samples import EngineSample
 from hotstage.frame.frame import Frame
 from hotstage.frame.fuse import Fuser
 from hotstage.frame.history import History
+from hotstage.frame.request_statistics import RequestStatistics
 from hotstage.host.samples import HostSample
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.stages.pulse import Pulse
@@ -48,6 +49,7 @@ class Line:
         self.tracker = tracker or Tracker()
         self.fuser = Fuser(config.frame)
         self.history = History(config.frame.history_seconds)
+        self.statistics = RequestStatistics(config.classes, config.frame)
         self.detectors = Detectors(config.detect, rules)
         self.assembler = Assembler(config.windows, WindowIds(clock))
         self.breakers = BreakerSet(config.breakers)
@@ -57,6 +59,7 @@ class Line:
         """One pulse through detectors, windows and breakers."""
         pulse = self.tracker.advance(sample)
         self._pulses.append(pulse)
+        self.statistics.keep(sample.at_ns, sample.finished)
         findings = self.detectors.observe_pulse(pulse)
         windows = self.assembler.advance(pulse.at_ns, findings, is_stale=bool(pulse.stale))
         transitions = self.breakers.advance(pulse.at_ns, pulse, windows.open)

@@ -274,6 +274,8 @@ class Daemon:
             metrics=self.prometheus.render,
             health=self.sources.health,
             is_ready=self.sources.is_ready,
+            classes=self.line.statistics.classes,
+            components=self.line.statistics.components,
         )
 
     def _facts(self) -> SelfFacts:

@@ -11,18 +11,23 @@ import jsonschema
 import msgspec
 import numpy as np
 import pytest
-from support.kernel_rows import KernelRequest, Modality, Stage, sample
+from support.kernel_rows import MS, SECOND, KernelRequest, Modality, Stage, sample
 
 from hotstage.api.routes import ROUTES
 from hotstage.api.view import Health, View
+from hotstage.config.classes import ClassesConfig
+from hotstage.config.settings import FrameConfig
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
+from hotstage.frame.request_statistics import RequestStatistics
+from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.stages.snapshot import snapshot
 from hotstage.store import snapshots
 from hotstage.store.snapshots import SnapshotCause, StoredSnapshot
 from hotstage.store.store import Changes
 
+START = 50 * SECOND
 OPENAPI = json.loads(files("hotstage.api").joinpath("openapi.json").read_text())
 
 
@@ -85,6 +90,24 @@ def test_heat_and_stages_before_and_after_the_first_frame(served):
     assert (heat["tick"], heat["stale"], heat["host"]) == (3, False, "host-1")
     (stage,) = conforms(served.ask("/v1/stages").json, "Stages")["stages"]
     assert (stage["stage"], stage["requests"]) == ("vision_encode", 23)
+
+
+def test_classes_and_components_are_as_promised_with_and_without_requests(serve, sources):
+    found = RequestStatistics(ClassesConfig(), FrameConfig())
+    request = KernelRequest(1, at_ns=START).begin(Stage.vision_encode, START, modality=Modality.image)
+    finished = request.end(Stage.vision_encode, START + MS).finished(START + SECOND)
+    found.keep(START + SECOND, np.array([finished], FINISHED_DTYPE))
+    served = serve(sources(classes=found.classes, components=found.components))
+    served.api.cell.swap(View(1, START + SECOND))
+    body = conforms(served.ask("/v1/classes").json, "Classes")
+    assert [(row["fingerprint"], row["size"], row["p99_seconds"]) for row in body["classes"]] == [
+        ("vlm", "unknown", None)
+    ]
+    body = conforms(served.ask("/v1/components").json, "Components")
+    assert (body["request"]["count"], body["components"][-1]["stage"]) == (1, "vision_encode")
+    idle = serve(directory="idle")
+    assert conforms(idle.ask("/v1/classes").json, "Classes")["classes"] == []
+    assert conforms(idle.ask("/v1/components").json, "Components")["components"] == []
 
 
 def test_a_poller_pays_for_a_tick_once(served):

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage classes`: finished requests by class, or, with `--components`, their time by stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hotstage.cli.reading import agent_client, reading
+from hotstage.cli.terminal import DASH, print_json, print_table, seconds
+
+_CLASS_COLUMNS = (
+    "class",
+    "size",
+    "requests",
+    "per second",
+    "mean",
+    "p50",
+    "p95",
+    "p99",
+    "p99 target",
+    "ms/token eq.",
+    "SLO penalty (ms)",
+)
+
+
+@click.command()
+@click.option("--components", "by_component", is_flag=True, help="The time of a request by stage instead.")
+@reading
+def classes(by_component: bool, as_json: bool, agent_url: str | None) -> None:
+    """Finished requests by modality fingerprint and size: rate, latency, cost per token equivalent, penalty.
+
+    `--components` shows how long requests were in each stage, gateway, model_load and lora_apply among them.
+    """
+    body = agent_client(agent_url).get("/v1/components" if by_component else "/v1/classes")
+    if as_json:
+        print_json(body)
+    elif by_component:
+        print_table(
+            ("component", "requests", "mean", "p95", "variance (s²)", "share of time"),
+            [_component(row) for row in (body["request"], *body["components"])],
+            empty="",
+        )
+    else:
+        print_table(
+            _CLASS_COLUMNS,
+            [_class(row) for row in (*body["fingerprints"], *body["classes"])],
+            empty="no request has ended yet",
+        )
+
+
+def _class(row: dict[str, Any]) -> tuple[Any, ...]:
+    times = (seconds(row[f"{name}_seconds"]) for name in ("mean", "p50", "p95", "p99", "p99_target"))
+    return (
+        row["fingerprint"],
+        row["size"] or "all",
+        row["requests"],
+        float(row["rate"]),
+        *times,
+        row["token_equivalent_ms"],
+        row["slo_penalty_ms"],
+    )
+
+
+def _component(row: dict[str, Any]) -> tuple[Any, ...]:
+    share = DASH if row["share"] is None else f"{row['share']:.1%}"
+    mean, p95 = seconds(row["mean_seconds"]), seconds(row["p95_seconds"])
+    return row["stage"], row["count"], mean, p95, row["variance"], share

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated server's requests, classed by the real agent behind real probes, against the truth."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.test_api import Agent
+
+from hotstage.cli.demo.simulated import SimulatedHost
+from hotstage.clock import SystemClock
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+FINGERPRINT_OF = {"text": "llm", "image": "vlm", "audio": "audio", "video": "video"}
+ENOUGH = 50
+MIN_SAMPLES = 5
+"""Of quantiles here: a run of seconds has no twenty of each class."""
+
+Document = dict[str, Any]
+
+
+def nearest_rank(values: list[float], share: float) -> float:
+    return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
+def size_of(tokens: int) -> str:
+    edges = {"up_to_1K": 1024, "up_to_8K": 8192, "up_to_32K": 32768, "up_to_128K": 131072}
+    return next((name for name, edge in edges.items() if tokens <= edge), "over_128K")
+
+
+class Told:
+    """One run: what the agent said at its end, and the truth."""
+
+    def __init__(self, agent: Agent, truth: Document) -> None:
+        self.truth = truth
+        self.classes, self.components, requests = (
+            json.loads(agent.get(path)[1]) for path in ("/v1/classes", "/v1/components", "/v1/requests")
+        )
+        self.seconds = {row["id"]: row["duration_seconds"] for row in requests["requests"]}
+        self.spans: dict[str, list[Document]] = defaultdict(list)
+        for span in truth["stages"]:
+            self.spans[span["request"]].append(span)
+
+    def by_class(self, *, sized: bool) -> dict[tuple[str, str | None], list[str]]:
+        """The truth's requests by what it knows of them."""
+        found = defaultdict(list)
+        for request, spans in self.spans.items():
+            taken = next(span["tokens"] for span in spans if span["stage"] == "llm_prefill")
+            size = size_of(taken) if sized else None
+            found[FINGERPRINT_OF[spans[0]["modality"]], size].append(request)
+        return found
+
+
+@pytest.fixture
+def told(tmp_path: Path, until: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+    monkeypatch.setenv("HOTSTAGE_FRAME_QUANTILE_MIN_SAMPLES", str(MIN_SAMPLES))
+    host = SimulatedHost.start(tmp_path / "host", seed=4721, faults=(), faults_file=None, clock=SystemClock())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    agent = Agent(tmp_path / "agent", port)
+    try:
+        until(agent.is_ready, "the agent's readiness")
+
+        def attached() -> bool:
+            processes = json.loads(agent.get("/v1/coverage")[1])["processes"]
+            ready = {
+                process["pid"]
+                for process in processes
+                for library in process["libraries"]
+                if (library["kind"], library["state"]) == ("marks", "attached")
+            }
+            return set(host.pids) <= ready
+
+        def finished() -> int:
+            return int(json.loads(agent.get("/v1/requests?limit=1")[1])["totals"]["finished"])
+
+        until(attached, "the marks of all instances")
+        host.go()
+        until(lambda: finished() >= ENOUGH, f"{ENOUGH} finished requests")
+        truth = host.stop()
+        until(lambda: finished() >= truth["requests"]["finished"], "the last of the truth's requests")
+        yield Told(agent, truth)
+    finally:
+        agent.process.kill()
+        agent.process.wait(10)
+        agent.process.stderr.close()
+        host.end()
+
+
+def test_counts_and_quantiles_per_class_and_component_are_those_of_the_truth(told: Told):
+    assert told.truth["stages_dropped"] == 0
+    assert told.truth["requests"]["open"] == 0
+    for rows, sized in ((told.classes["fingerprints"], False), (told.classes["classes"], True)):
+        expected = told.by_class(sized=sized)
+        assert {(row["fingerprint"], row["size"]): row["requests"] for row in rows} == {
+            key: len(requests) for key, requests in expected.items()
+        }
+        for row in rows:
+            requests = expected[row["fingerprint"], row["size"]]
+            own = [told.seconds[request] for request in requests]
+            true = [
+                (max(s["ended_ns"] for s in spans) - min(s["began_ns"] for s in spans)) / 1e9
+                for spans in (told.spans[request] for request in requests)
+            ]
+            assert row["samples"] == len(own)
+            if len(own) < MIN_SAMPLES:
+                assert row["p95_seconds"] is None
+                continue
+            for share in (50, 95, 99):
+                measured = row[f"p{share}_seconds"]
+                assert measured == nearest_rank(own, share / 100)
+                assert measured == pytest.approx(nearest_rank(true, share / 100), rel=0.05, abs=0.02), row
+            assert row["token_equivalent_ms"] > 0
+    assert {row["fingerprint"] for row in told.classes["fingerprints"]} == set(FINGERPRINT_OF.values())
+
+    times = defaultdict(list)
+    for span in told.truth["stages"]:
+        times[span["stage"]].append((span["ended_ns"] - span["began_ns"]) / 1e9)
+    for row in told.components["components"]:
+        true = times.pop(row["stage"], [])
+        assert row["count"] == len(true), row
+        if len(true) >= MIN_SAMPLES:
+            assert row["p95_seconds"] == pytest.approx(nearest_rank(true, 0.95), rel=0.05, abs=0.005), row
+            assert row["mean_seconds"] == pytest.approx(sum(true) / len(true), rel=0.05, abs=0.005), row
+    assert times == {}
+    assert told.components["request"]["count"] == len(told.spans)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage classes` against an agent's answers: a table for people, the answer as it is for programs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from support.kernel_rows import MS, SECOND, KernelRequest, Modality, Stage
+
+from hotstage.api import documents
+from hotstage.cli.classes import classes as command
+from hotstage.config.classes import ClassesConfig
+from hotstage.config.settings import FrameConfig
+from hotstage.frame.request_statistics import RequestStatistics, no_classes
+from hotstage.probes.maps.layout import FINISHED_DTYPE
+
+START = 50 * SECOND
+
+
+def served() -> RequestStatistics:
+    """Twenty images of 100 + 20 tokens, 1 to 20 s."""
+    found = RequestStatistics(ClassesConfig(), FrameConfig())
+    rows = []
+    for number in range(1, 21):
+        request = KernelRequest(number, at_ns=START)
+        request.begin(Stage.vision_encode, START, modality=Modality.image, tokens=100)
+        rows.append(request.end(Stage.vision_encode, START + 5 * MS).finished(START + number * SECOND, 0, 20))
+    found.keep(START + 20 * SECOND, np.array(rows, FINISHED_DTYPE))
+    return found
+
+
+@pytest.fixture
+def answers() -> dict[str, object]:
+    now_ns = START + 20 * SECOND
+    return {
+        "/v1/classes": documents.classes(served().classes(now_ns)),
+        "/v1/components": documents.components(served().components(now_ns)),
+    }
+
+
+@pytest.fixture
+def run(answers) -> Iterator[Callable[..., str]]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(answers[self.path]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    serving.start()
+
+    def invoke(*words: str) -> str:
+        address = f"http://127.0.0.1:{server.server_port}"
+        done = CliRunner().invoke(command, [*words, "--agent", address], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    yield invoke
+    server.shutdown()
+    serving.join(5)
+    server.server_close()
+
+
+def test_the_table_shows_a_class_as_a_whole_and_by_size(run):
+    header, whole, sized = run().splitlines()
+    assert header.split("\t")[:3] == ["class", "size", "requests"]
+    assert whole.split("\t") == [
+        "vlm", "all", "20", "10", "10.5 s", "10 s", "19 s", "20 s", "800 ms", "87.5", "5.85e+03",
+    ]  # fmt: skip
+    assert sized.split("\t")[:3] == ["vlm", "up_to_1K", "20"]
+
+
+def test_components_are_a_table_with_what_was_not_passed(run):
+    lines = [line.split("\t") for line in run("--components").splitlines()]
+    assert [line[0] for line in lines[1:]] == [
+        "request", "gateway", "model_load", "lora_apply", "vision_encode",
+    ]  # fmt: skip
+    assert lines[2] == ["gateway", "0", "—", "—", "—", "—"]
+    assert lines[5][:4] == ["vision_encode", "20", "5 ms", "5 ms"]
+
+
+def test_json_is_the_agents_answer(run, answers):
+    assert json.loads(run("--json")) == json.loads(json.dumps(answers["/v1/classes"]))
+    assert json.loads(run("--components", "--json"))["request"]["count"] == 20
+
+
+def test_an_agent_that_served_nothing_says_so(run, answers):
+    answers["/v1/classes"] = documents.classes(no_classes(START))
+    assert run() == "no request has ended yet\n"
