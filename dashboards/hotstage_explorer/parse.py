@@ -86,6 +86,18 @@ def integer(value: object) -> int | None:
     return value if isinstance(value, int) else int(result)
 
 
+def unix_seconds(value: object) -> float | None:
+    """A time whose nanoseconds are below 2⁶³ (the year 2262), else None."""
+    result = positive(value)
+    return result if result is not None and result < MAX_INTEGER / 1e9 else None
+
+
+def nanoseconds(seconds: object) -> int | None:
+    """Unix seconds → ns, None for what is no time: the only way from one to the other."""
+    known = unix_seconds(seconds)
+    return None if known is None else round(known * 1e9)
+
+
 def text(value: object, limit: int = MAX_TEXT) -> str:
     """A string without control characters, cut to `limit`; "" for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool):

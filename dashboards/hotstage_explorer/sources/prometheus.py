@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from hotstage_explorer import parse
 from hotstage_explorer.picture import (
     Coverage,
     HostRow,
@@ -60,7 +61,7 @@ def origin(engine: str) -> Origin:
 class _Life:
     """Of one host, from raw samples: unix seconds when its agent was last seen to move; scrape interval."""
 
-    moved_at: float
+    moved_at: float | None
     interval_seconds: float | None
 
 
@@ -249,7 +250,7 @@ def _life(ticks: Series) -> _Life:
     points = [(at, value) for at, value in ticks.points if value is not None]
     times = [at for at, _ in points]
     gaps = [later - earlier for earlier, later in pairwise(times)]
-    moved_at = -math.inf
+    moved_at: float | None = None
     for at, value in reversed(points):
         if value != points[-1][1]:
             break
@@ -267,13 +268,15 @@ def _hosts(
     made = []
     for identity, name in names.items():
         life = lives.get(identity)
-        sampled = life.moved_at if life else now.sampled.get(identity)
+        sampled = life.moved_at if life else None
+        if sampled is None:
+            sampled = now.sampled.get(identity)
         interval = life.interval_seconds if life else None
         made.append(
             HostRow(
                 name=name,
                 sampled_at=None if sampled is None else settled.monotonic_of(sampled),
-                sampled_ns=None if sampled is None else round(sampled * 1e9),
+                sampled_ns=parse.nanoseconds(sampled),
                 stale_after_seconds=max(5.0, _STALE_SCRAPES * (interval or 0.0)) + settled.seconds,
                 is_scraped=now.scraped.get(identity),
                 coverage=coverages.get(identity, Coverage()),

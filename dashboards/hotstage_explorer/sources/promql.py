@@ -158,9 +158,11 @@ class PromQL:
     def _server_clock(self, reply: Reply) -> float:
         """An empty answer names no time; every HTTP answer does, to the second."""
         try:
-            return parsedate_to_datetime(reply.headers.get("Date", "")).timestamp()
-        except ValueError:
+            said = parsedate_to_datetime(reply.headers.get("Date", "")).timestamp()
+        except (ValueError, OverflowError):  # OverflowError: a zone or a year of many digits
             return self._wall()
+        known = parse.unix_seconds(said)
+        return self._wall() if known is None else known
 
 
 def _series(row: object) -> Series | None:
@@ -175,7 +177,7 @@ def _series(row: object) -> Series | None:
 def _point(raw: object) -> tuple[float, float | None] | None:
     if not isinstance(raw, list) or len(raw) != 2 or not isinstance(raw[1], str):
         return None
-    at = parse.positive(raw[0])
+    at = parse.unix_seconds(raw[0])
     try:
         return None if at is None else (at, parse.number(float(raw[1][:64])))
     except ValueError:

@@ -50,6 +50,8 @@ def sorted_out(series: Iterable[Series]) -> Now:
         if each.value is None:
             continue
         name, mark = each.labels.get("__name__", ""), each.labels.get(MARK)
+        if mark == "time" and parse.unix_seconds(each.value) is None:
+            continue
         if mark in marked:
             marked[mark][identity(each.labels)] = each.value
         elif name in GAUGES:
@@ -151,7 +153,7 @@ def windows(
     """
     own_labels = GAUGES["hotstage_window_active"]
     open_now = {
-        (host, *_window(own)): int(value)
+        (host, *_window(own)): _count(value)
         for host, own, value in now.gauges.get("hotstage_window_active", ())
         if value > 0
     }
@@ -185,7 +187,7 @@ def breakers(now: Now, names: Mapping[Identity, str]) -> tuple[BreakerRow, ...]:
             name=parse.text(breaker) or "(unnamed)",
             state=parse.text(state, 24) or "unknown",
             is_enforced=enforced.get((host, breaker), 0.0) > 0,
-            since_ns=parse.integer(round(since[host, breaker] * 1e9)) if (host, breaker) in since else None,
+            since_ns=parse.nanoseconds(since.get((host, breaker))),
             is_stale=stale.get((host, breaker), 0.0) > 0,
             host=names[host],
         )
@@ -237,10 +239,15 @@ def _spans(series: Series, interval_seconds: float) -> list[tuple[float, float, 
             continue
         if runs and at - runs[-1][1] < 2.5 * interval_seconds:
             first, _, count = runs[-1]
-            runs[-1] = (first, at, max(count, int(value)))
+            runs[-1] = (first, at, max(count, _count(value)))
         else:
-            runs.append((at, at, int(value)))
+            runs.append((at, at, _count(value)))
     return runs
+
+
+def _count(value: float) -> int:
+    """How many are open at once where the gauge is above zero: at least one, whatever it says."""
+    return parse.integer(value) or 1
 
 
 def _window_row(
@@ -257,8 +264,8 @@ def _window_row(
         kind=parse.text(kind, 48) or "unknown",
         severity=parse.text(severity, 16) or "unknown",
         is_open=last is None,
-        opened_ns=None if first is None else round(first * 1e9),
-        closed_ns=None if last is None else round(last * 1e9),
+        opened_ns=parse.nanoseconds(first),
+        closed_ns=parse.nanoseconds(last),
         entity=(("stage", parse.text(stage, 64)),) if stage else (),
         host=names[host],
         count=count,
