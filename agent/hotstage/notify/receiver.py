@@ -168,10 +168,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+        if not (length.isascii() and length.isdigit()) or len(length) > 9 or int(length) > MAX_BODY_BYTES:
             self._respond(413, {"error": "a body of at most 1 MiB with its length, please"})
             return
         body = self.rfile.read(int(length))
+        if len(body) < int(length):
+            # The sender has gone in the middle of it: that is no delivery, neither a genuine nor a forged one.
+            self.close_connection = True
+            return
         sent = {name.lower(): value for name, value in self.headers.items()}
         status = cast("Any", self.server).receiver.received(sent, body)
         self._respond(status, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import time
 
 import pytest
@@ -162,3 +163,12 @@ def test_the_command_refuses_a_file_without_a_secret(tmp_path, capsys, content):
     (tmp_path / "secret").write_text(content)
     assert main(["--secret-file", str(tmp_path / "secret")]) == 2
     assert "signing secret" in capsys.readouterr().err
+
+
+def test_a_body_that_its_sender_did_not_finish_is_no_delivery(receive):
+    receiver = receive()
+    with socket.create_connection(("127.0.0.1", receiver.port), timeout=5) as connection:
+        connection.sendall(b"POST /hook HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(100) == b""
+    assert receiver.deliveries == []
