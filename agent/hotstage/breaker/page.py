@@ -18,6 +18,8 @@ NUL-padded. A word, from its lowest bit:
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import mmap
 import os
 import stat
@@ -85,22 +87,32 @@ def entry_of(record: BreakerRecord, config: PageConfig) -> PageEntry:
 class BreakerPage:
     """Writes the page at `path`, whose inode is kept for ever: containers hold a mount of it.
 
-    One writer, one thread. Raises StoreError where the file cannot be had; `dropped` counts entries that
-    found no slot (callers admit what they do not find).
+    One writer, one thread. Raises StoreError where the file cannot be had or another agent writes it;
+    `dropped` counts entries that found no slot (callers admit what they do not find).
     """
 
     def __init__(self, path: Path, boot_id: str, stale_after_ns: int) -> None:
         self.path = path
         self.dropped = 0
         self._stale_after_ns = stale_after_ns
-        try:
-            self._map = _open(path)
-        except OSError as error:
-            raise StoreError.of(
-                error,
-                f"cannot write the breaker page {path}",
-                remedy="set page.path to a file in a directory that this user may write",
-            ) from error
+        with contextlib.ExitStack() as undo:
+            try:
+                self._lock = _lock(path)
+                undo.callback(os.close, self._lock)
+                self._map = _open(path)
+            except BlockingIOError as error:
+                raise StoreError.of(
+                    error,
+                    f"another agent writes the breaker page {path}",
+                    remedy="stop it, or give this one a page.path of its own",
+                ) from error
+            except OSError as error:
+                raise StoreError.of(
+                    error,
+                    f"cannot write the breaker page {path}",
+                    remedy="set page.path to a file in a directory that this user may write",
+                ) from error
+            undo.pop_all()
         self._words = memoryview(self._map)[_WORDS_AT:_NAMES_AT].cast("Q")
         # Name → its slot and the constant part of its word.
         self._slots: dict[str, tuple[int, int]] = {}
@@ -142,10 +154,13 @@ class BreakerPage:
             self._words[self._slots.pop(name)[0]] = 0
 
     def close(self) -> None:
-        """Leave the file for its readers; the words go stale by themselves."""
+        """Leave the file for its readers; the words go stale by themselves. A second call does nothing."""
+        if self._map.closed:
+            return
         self._words.release()
         self._generation.release()
         self._map.close()
+        os.close(self._lock)
 
     def _adopt(self) -> None:
         """Keep the slots of an earlier run of this boot, so that readers need not look names up again."""
@@ -189,8 +204,23 @@ def _word(entry: PageEntry, deadline_seconds: int) -> int:
     )
 
 
-def _open(path: Path) -> mmap.mmap:
+def _lock(path: Path) -> int:
+    """The right to write the page, while the descriptor is open. Raises BlockingIOError where another has it.
+
+    Of a file beside it that nobody else may open: whoever may read a file may lock it, and all read the page.
+    """
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.lock")
+    descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _open(path: Path) -> mmap.mmap:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         status = os.fstat(descriptor)

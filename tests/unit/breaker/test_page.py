@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 import subprocess
@@ -149,6 +150,7 @@ def test_the_inode_stays_and_a_restart_keeps_slots_and_mapped_readers(page, path
     inode = path.stat().st_ino
     page.publish([replace(SHED, name="host"), SHED], time.monotonic_ns())
     assert reader.allow(SHED.name) is False
+    page.close()
     again = BreakerPage(path, boot_id(), 5 * SECOND)
     again.publish([replace(SHED, admit_ratio=1.0, state=PageState.closed)], time.monotonic_ns())
     assert path.stat().st_ino == inode
@@ -162,7 +164,8 @@ def test_a_reader_finds_a_page_that_appears_or_is_replaced(page, path, reader, m
     assert reader.allow(SHED.name) is True
     page.publish([SHED], time.monotonic_ns())
     assert reader.allow(SHED.name) is False
-    path.unlink()
+    for file in path.parent.iterdir():  # as where the directory is made anew
+        file.unlink()
     other = BreakerPage(path, boot_id(), 5 * SECOND)
     other.publish([SHED], time.monotonic_ns())
     page.publish([replace(SHED, admit_ratio=1.0)], time.monotonic_ns() - 60 * SECOND)
@@ -227,6 +230,48 @@ def test_a_path_that_cannot_be_written_is_a_store_error(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StoreError):
         BreakerPage(tmp_path / "pipe", boot_id(), SECOND)
+
+
+def test_a_second_writer_is_told_who_has_the_page_and_changes_nothing(page, path, reader):
+    page.publish([SHED], time.monotonic_ns())
+    before, inode = path.read_bytes(), path.stat().st_ino
+    with pytest.raises(StoreError, match="another agent writes the breaker page") as caught:
+        BreakerPage(path, "00000000-0000-0000-0000-000000000000", SECOND)
+    assert str(path) in caught.value.message and "page.path" in caught.value.remedy
+    assert caught.value.exit_code == 4
+    assert (path.read_bytes(), path.stat().st_ino) == (before, inode)
+    assert reader.allow(SHED.name) is False
+
+
+_HOLD = """
+import sys
+from pathlib import Path
+from hotstage.breaker.page import BreakerPage
+page = BreakerPage(Path(sys.argv[1]), "00000000-0000-0000-0000-000000000000", 1)
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_writer_leaves_the_page_to_the_next_one(path):
+    command = [sys.executable, "-c", _HOLD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "holds\n"
+        inode = path.stat().st_ino
+        with pytest.raises(StoreError, match="another agent"):
+            BreakerPage(path, boot_id(), SECOND)
+        other.kill()
+        other.wait(10)
+    BreakerPage(path, boot_id(), SECOND).close()
+    assert path.stat().st_ino == inode
+
+
+def test_a_reader_cannot_keep_a_writer_out(path):
+    BreakerPage(path, boot_id(), SECOND).close()
+    with path.open("rb") as hostile:
+        fcntl.flock(hostile, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        BreakerPage(path, boot_id(), SECOND).close()
+    assert path.with_name("breakers.lock").stat().st_mode & 0o777 == 0o600
 
 
 _COLLECT = """
