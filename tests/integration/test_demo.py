@@ -123,7 +123,9 @@ def test_a_hung_server_is_caught_although_its_health_is_green():
 def test_an_xid_is_caught_within_a_second_through_bcc_and_the_counts_are_the_same():
     report = demo("--fault", "xid@5-6", "--loader", "bcc", seconds=17, seed=4713)
     assert (report["loader"], report["rung"]) == ("bcc", "M")
-    assert the_fault(report)["delay_seconds"] <= 1.0
+    fault = the_fault(report)
+    assert fault["delay_seconds"] <= 1.0
+    assert fault["window_closed"], "the GPU was reset"
     assert_counts_are_exact(report)
     assert_stages_agree_with_the_truth(report)
 

@@ -94,7 +94,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def _carry_out(directory: Path, found: Run) -> None:
     clock = SystemClock()
     host = SimulatedHost.start(
-        directory / "host", seed=4731, faults=("xid@3-4",), faults_file=None, clock=clock
+        directory / "host", seed=4731, faults=("xid@3-4:109",), faults_file=None, clock=clock
     )
     agent: subprocess.Popen[str] | None = None
     log = directory / "agent.log"

@@ -126,6 +126,9 @@ class DetectConfig(Section, frozen=True, kw_only=True):
         PositiveFloat,
         Meta(description="a stage this many times its usual duration per unit of work is suspicious"),
     ] = 2.5
+    stage_latency_floor_seconds: Annotated[
+        float, Meta(ge=0, le=1e9, description="and only if it takes this many seconds more than usual")
+    ] = 0.005
     hang_seconds: Annotated[
         PositiveFloat,
         Meta(description="no progress for this long with requests in flight, against a known cadence"),
@@ -136,6 +139,10 @@ class DetectConfig(Section, frozen=True, kw_only=True):
     xid_active_seconds: Annotated[
         PositiveFloat, Meta(description="how long one XID keeps its window open")
     ] = 5.0
+    xid_until_reset: Annotated[
+        list[PositiveInt],
+        Meta(description="XIDs whose window stays open until the GPU is back from a reset, or an operator's"),
+    ] = field(default_factory=lambda: [48, 62, 64, 74, 79, 95, 110, 119, 120, 140])
 
 
 class WindowsConfig(Section, frozen=True, kw_only=True):

@@ -78,7 +78,7 @@ class Line:
         frame = self.fuser.fuse(at_ns, pulses, calls, devices, host, engines)
         self.history.append(frame)
         if devices is not None:
-            self.detectors.know_gpus(devices.uuid_by_bus)
+            self.detectors.know_devices(devices)
         self.detectors.observe_frame(frame, self.history)
         return frame
 

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hotstage.api.overrides import OverrideDesk, PendingOrder
 from hotstage.breaker.record import OverrideAction, Transition
 from hotstage.breaker.registry import BreakerSet
+from hotstage.frame.entity import Entity
+
+Repaired = Callable[[Entity], None]
+"""Told the scope of a breaker that an operator resets: what stood until then is over."""
 
 
-def carry_out(desk: OverrideDesk, breakers: BreakerSet, now_ns: int) -> list[Transition]:
+def carry_out(desk: OverrideDesk, breakers: BreakerSet, now_ns: int, repaired: Repaired) -> list[Transition]:
     """Answer every waiting order; the transitions they made. `now_ns` is CLOCK_MONOTONIC."""
     made: list[Transition] = []
     for pending in desk.take():
@@ -22,7 +28,10 @@ def carry_out(desk: OverrideDesk, breakers: BreakerSet, now_ns: int) -> list[Tra
             continue
         if move is not None:
             made.append(move)
-        pending.done(next(record for record in breakers.records if record.name == pending.name))
+        record = next(record for record in breakers.records if record.name == pending.name)
+        if pending.order.action == "reset":
+            repaired(record.scope)
+        pending.done(record)
     return made
 
 

@@ -191,7 +191,7 @@ class Daemon:
     def tick(self) -> None:
         """The whole program: read, judge, decide, publish."""
         began_ns = self._clock.monotonic_ns()
-        ordered = carry_out(self.overrides, self.line.breakers, began_ns)
+        ordered = carry_out(self.overrides, self.line.breakers, began_ns, self.line.detectors.repaired)
         sample = self.engine.read_fast()
         self._poll_devices()
         if self.gpus.xids:

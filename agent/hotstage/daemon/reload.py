@@ -22,8 +22,12 @@ log = logging.getLogger(__name__)
 
 LIVE = ("detect.", "windows.", "breakers.", "log.level")
 """What the running line can take over."""
-LEARNED = ("detect.stage_latency_factor", "detect.min_baseline_samples")
-"""What the baselines were learned with: they would have to be learned anew."""
+LEARNED = (
+    "detect.stage_latency_factor",
+    "detect.stage_latency_floor_seconds",
+    "detect.min_baseline_samples",
+)
+"""How stages are judged: what was learned with it would have to be learned anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from hotstage.config.settings import DetectConfig
@@ -16,6 +16,8 @@ from hotstage.detect.rules.rule_file import Rule
 from hotstage.detect.rules.rule_set import RuleSet
 from hotstage.detect.rules.xid import Xid
 from hotstage.detect.stage_latency import StageLatency
+from hotstage.devices.samples import DeviceSample
+from hotstage.frame.entity import Entity, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.frame.history import History
 from hotstage.stages.pulse import Pulse
@@ -39,9 +41,14 @@ class Detectors:
         self.rules = RuleSet(rules)
         self._of_frame: list[Finding] = []
 
-    def know_gpus(self, uuid_by_bus: Mapping[str, str]) -> None:
-        """PCI bus id → UUID, so that an XID names the GPU as everything else does."""
-        self._xid.know_gpus(uuid_by_bus)
+    def know_devices(self, devices: DeviceSample) -> None:
+        """The GPUs, so that an XID names its GPU as everything else does, and ends when that is back."""
+        self._xid.know_devices(devices)
+
+    def repaired(self, scope: Entity) -> None:
+        """An operator says that what was wrong with this scope is over; only a GPU's fault lasts so long."""
+        if scope.kind is EntityKind.gpu:
+            self._xid.repaired(scope)
 
     def take_over(self, config: DetectConfig, rules: Sequence[Rule]) -> None:
         """Other limits and rules from now on; what the old rules were firing ends. How stages are judged

@@ -3,6 +3,8 @@
 
 Every request pays into a capped sum once: when its open stage grows suspiciously old, and the rest when it
 ends. So samples stand in the order in which they became known, and a stall is seen before anything ends.
+What takes only some milliseconds more than usual (`stage_latency_floor_seconds`) is as usual, whatever
+multiple that is.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ class StageLatency:
 
     def __init__(self, config: DetectConfig, progress: Progress, demand: Demand) -> None:
         self._factor = config.stage_latency_factor
+        self._floor_seconds = config.stage_latency_floor_seconds
         self._min_samples = config.min_baseline_samples
         self._progress = progress
         self._demand = demand
@@ -124,7 +127,7 @@ class StageLatency:
             log, size = math.log2(seconds), tokens / max(count, 1)
             paid = stream.paid.pop((key[0], key[1]), None)
             if stream.baseline.usual is not None:
-                excess = stream.baseline.excess_of(log, size, instance)
+                excess = self._worth(stream.baseline.excess_of(log, size, instance), seconds)
                 self._pay(stream, Sample(pulse.at_ns, excess, seconds, instance, True, paid))
             if not stream.is_firing:
                 stream.baseline.learn(pulse.at_ns, log, size, instance)
@@ -147,11 +150,17 @@ class StageLatency:
             own_ns = until_ns - began_ns - self._progress.hung_between(pid, began_ns, until_ns)
             seconds = max(own_ns, 1_000) / 1e9
             excess = stream.baseline.excess_of(math.log2(seconds), tokens, instance)
+            excess = self._worth(excess, seconds)
             if excess > level:
                 too_old.setdefault(code, []).append((began_ns, excess, seconds, instance, (key[0], key[1])))
         for code, spans in too_old.items():
             self._pay_open(self._streams[code], pulse, spans)
         return set(levels)
+
+    def _worth(self, excess: float, seconds: float) -> float:
+        """The excess that counts: none below the floor, where a scheduler's slice is many times the usual."""
+        is_long = seconds - seconds / 2.0**excess >= self._floor_seconds
+        return excess if is_long else min(excess, 0.0)
 
     def _level(self, stream: _Stream) -> float:
         usual = stream.baseline.usual

@@ -75,7 +75,7 @@ FAULTS = (
     ),
     FaultKind(
         name="xid",
-        does="the GPU driver logs an error of one instance's GPU",
+        does="the GPU driver logs an error of one instance's GPU, which is reset at the end",
         window="gpu_xid",
         severity=79.0,
         severity_means="the error's number",

@@ -41,6 +41,9 @@ GPUS = (
     GpuIdentity("GPU-5a3c0de1-0000-4000-8000-0000000000b3", "00000000:B3:00.0"),
 )
 
+OFF_THE_BUS = 79
+"""The XID after which NVML calls the GPU lost."""
+
 
 class GpuModel:
     """Writes identities once and readings at every `advance`."""
@@ -70,6 +73,17 @@ class GpuModel:
             load = min(1.0, (busy_ns - self._last_busy_ns[index]) / (now_ns - last_ns))
             self._last_busy_ns[index] = busy_ns
             self._write(self._page.devices[index], index, load, (now_ns - last_ns) / 1e9)
+
+    def fail(self, index: int, xid: int) -> None:
+        """What the driver does to a GPU after this XID, beside telling it."""
+        if xid == OFF_THE_BUS:
+            self._page.devices[index].lost = 1
+
+    def reset(self, index: int) -> None:
+        """As `nvidia-smi --gpu-reset` does: NVML has it back, and its energy is counted from nothing."""
+        device = self._page.devices[index]
+        self._millijoules[index], device.energy_millijoules = 0.0, 0
+        device.lost = 0
 
     def _busy_ns(self, index: int) -> int:
         return sum(

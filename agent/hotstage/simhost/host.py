@@ -249,6 +249,7 @@ class Host:
         if fault.kind == "alive_but_hung":
             self._page.devices[index].hang = 1
         if fault.kind == "gpu_xid":
+            self._model.fail(index, int(fault.severity))
             self._page.raise_xid(index, int(fault.severity), time.monotonic_ns())
             try:
                 log_xid(GPUS[index], int(fault.severity), self._instances[index].pid)
@@ -257,8 +258,11 @@ class Host:
         say("fault", name=fault.name, state="began", at_ns=time.monotonic_ns())
 
     def _end(self, fault: faults.Fault) -> None:
+        index = int((fault.instance or "i-0").removeprefix("i-"))
         if fault.kind == "alive_but_hung":
-            self._page.devices[int((fault.instance or "i-0").removeprefix("i-"))].hang = 0
+            self._page.devices[index].hang = 0
+        if fault.kind == "gpu_xid":
+            self._model.reset(index)
         say("fault", name=fault.name, state="ended", at_ns=time.monotonic_ns())
 
     def _fault_records(self) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from generate.stages import STAGES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(150)]
 
-FAULTS = ("encoder-stall@19-32", "hang@36-47", "xid@56-57")
+FAULTS = ("encoder-stall@19-32", "hang@36-47", "xid@56-57:48")
 SERVER_DIES_AT = 49
 
 NEEDS = {panel.title: panel.needs for board in (OVERVIEW, STAGES) for panel in board.panels if panel.needs}

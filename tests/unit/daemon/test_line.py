@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.load import Load, Maps
 
+from hotstage.breaker.record import BreakerRecord
 from hotstage.config.settings import Config
 from hotstage.daemon.line import Line
 from hotstage.devices.samples import DEVICE_DTYPE, DeviceSample, DevicesState
@@ -48,6 +49,31 @@ def test_an_xid_becomes_a_window_and_moves_the_gpus_breaker_in_one_tick(line: Li
     assert (window.kind, window.entity.pci_bus_id) == ("gpu_xid", "0000:65:00")
     (move,) = step.transitions
     assert move.name.startswith("gpu:")
+
+
+def test_the_breaker_of_a_broken_gpu_stays_open_until_it_is_back(line: Line):
+    for sample, _ in Maps(replace(DEMO, seconds=1.0), seed=7):
+        last = replace(sample, finished=sample.finished[:0])
+    xid = XidEvent(last.at_ns, "0000:65:00", 48, "NVRM: Xid ...", "kernel_log")
+    line.slow(last.at_ns, None, gpu(last.at_ns, energy=900.0), None)
+    line.fast(replace(last, xids=(xid,)))
+
+    def seconds(first: int, end: int, energy: float) -> BreakerRecord:
+        for second in range(first, end):
+            at_ns = last.at_ns + second * 1_000_000_000
+            line.slow(at_ns, None, gpu(at_ns, energy=energy + second), None)
+            line.fast(replace(last, at_ns=at_ns))
+        return next(record for record in line.breakers.records if record.name == "gpu:GPU-abc")
+
+    assert seconds(1, 120, 1000.0).state == "open"
+    assert seconds(120, 130, 0.0).state == "half_open"
+
+
+def gpu(at_ns: int, *, energy: float) -> DeviceSample:
+    row = np.zeros(1, DEVICE_DTYPE)
+    row["pci_bus_id"], row["uuid"] = b"00000000:65:00.0", b"GPU-abc"
+    row["memory_total_bytes"], row["energy_joules"] = 80e9, energy
+    return DeviceSample(at_ns, DevicesState.sampling, "", row, is_fresh=True)
 
 
 def test_a_gpu_is_called_by_its_uuid_once_the_devices_have_told_it(line: Line):

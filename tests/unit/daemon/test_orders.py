@@ -25,9 +25,10 @@ def breakers(make) -> BreakerSet:
     return held
 
 
-def ordered(desk: OverrideDesk, breakers: BreakerSet, order: OverrideOrder, name: str = NAME):
-    """(what the tick made, what the sender got)."""
+def ordered(desk: OverrideDesk, breakers: BreakerSet, order: OverrideOrder, name: str = NAME, repaired=None):
+    """(what the tick made, what the sender got); scopes that were called repaired go into the list."""
     answers = []
+    repaired = [] if repaired is None else repaired
 
     def send() -> None:
         try:
@@ -39,7 +40,7 @@ def ordered(desk: OverrideDesk, breakers: BreakerSet, order: OverrideOrder, name
     sender.start()
     made = []
     while sender.is_alive():
-        made += carry_out(desk, breakers, 100 * SECOND)
+        made += carry_out(desk, breakers, 100 * SECOND, repaired.append)
         sender.join(0.01)
     return made, answers[0]
 
@@ -81,3 +82,13 @@ def test_a_trip_before_the_first_window_is_answered_with_its_new_breaker(breaker
     (move,), record = ordered(OverrideDesk(), breakers, order, name="endpoint:/v1/chat")
     assert move.to_state == record.shown == "forced_open"
     assert record.scope.endpoint == "/v1/chat"
+
+
+def test_a_reset_says_that_what_the_breaker_is_of_is_well_again_and_a_trip_does_not(breakers):
+    desk, repaired = OverrideDesk(), []
+    ordered(desk, breakers, OverrideOrder(action="force_open", ttl_seconds=60), repaired=repaired)
+    assert repaired == []
+    made, _ = ordered(desk, breakers, OverrideOrder(action="reset"), repaired=repaired)
+    made, _ = ordered(desk, breakers, OverrideOrder(action="reset"), repaired=repaired)
+    assert made == []
+    assert [scope.stage for scope in repaired] == ["vision_encode", "vision_encode"]

@@ -71,7 +71,7 @@ def test_limits_policy_and_log_level_are_taken_over(line, make, root_level):
 def test_what_needs_a_restart_is_named_and_stays_as_it_was():
     wanted = Config(
         http=HttpConfig(listen="127.0.0.1:1", max_connections=8),
-        detect=DetectConfig(stage_latency_factor=4.0, hang_seconds=7.0),
+        detect=DetectConfig(stage_latency_factor=4.0, stage_latency_floor_seconds=0.1, hang_seconds=7.0),
         log=LogConfig(format="json"),
     )
     reload = plan(Config(), lambda: wanted)
@@ -80,6 +80,7 @@ def test_what_needs_a_restart_is_named_and_stays_as_it_was():
         "http.listen",
         "http.max_connections",
         "detect.stage_latency_factor",
+        "detect.stage_latency_floor_seconds",
         "log.format",
     }
     assert reload.config == replace(Config(), detect=DetectConfig(hang_seconds=7.0))

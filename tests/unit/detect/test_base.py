@@ -5,6 +5,7 @@ from support.pulses import SECOND, pulse
 from hotstage.config.settings import DetectConfig
 from hotstage.detect.base import Detectors
 from hotstage.detect.rules.rule_file import load_rules
+from hotstage.devices.samples import DEVICE_DTYPE, DeviceSample, DevicesState
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST
 from hotstage.frame.frame import Frame
@@ -38,7 +39,9 @@ def test_what_a_rule_found_stands_until_the_next_frame():
 
 def test_gpus_become_known_to_the_xid_detector():
     detectors = Detectors(DetectConfig())
-    detectors.know_gpus({"00000000:65:00.0": "GPU-1"})
+    row = np.zeros(1, DEVICE_DTYPE)
+    row["pci_bus_id"], row["uuid"] = b"00000000:65:00.0", b"GPU-1"
+    detectors.know_devices(DeviceSample(START, DevicesState.sampling, "", row))
     event = XidEvent(START, "PCI:0000:65:00", 79, "text", "kernel_log")
     (finding,) = detectors.observe_pulse(pulse(START, xids=(event,)))
     assert finding.entity.gpu_uuid == "GPU-1"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import pytest
 from support.bench import windows_of
+from support.pulses import MS, SECOND, pulse, span
 from support.streams import START, Fault, Modality, Stage, Streams, Traffic
 
 from hotstage.config.settings import DetectConfig
@@ -12,9 +14,9 @@ ENCODER = Fault(Stage.vision_encode, Modality.image, 10, 20, 35)
 def findings_at(traffic, seconds):
     """What fires at each of these moments."""
     detectors, seen = Detectors(DetectConfig()), {}
-    for pulse in Streams(traffic):
-        found = detectors.observe_pulse(pulse)
-        at = round((pulse.at_ns - START) / 1e9, 1)
+    for each in Streams(traffic):
+        found = detectors.observe_pulse(each)
+        at = round((each.at_ns - START) / 1e9, 1)
         if at in seconds:
             seen[at] = found
     return [seen[at] for at in seconds]
@@ -71,3 +73,31 @@ def test_a_ramp_is_not_learned_away():
 
 def test_large_inputs_are_no_anomaly():
     assert windows_of(Traffic(7, 90, long_prefills=(30, 45, 60))) == []
+
+
+def slow_after_a_minute(usual_ns, slow_ns, **config):
+    """What fires after two seconds of a stage that takes `slow_ns` where it took `usual_ns` for a minute."""
+    detectors, found = Detectors(DetectConfig(**config)), []
+    for tick in range(620):
+        at_ns = START + tick * 100 * MS
+        lasts_ns = usual_ns if tick < 600 else slow_ns
+        ended = span(Stage.detokenize, Modality.text, at_ns - lasts_ns, lasts_ns, request=tick)
+        found = detectors.observe_pulse(pulse(at_ns, ended=[ended]))
+    return found
+
+
+def test_milliseconds_where_microseconds_are_usual_are_no_anomaly():
+    assert slow_after_a_minute(1_000, 4 * MS) == []
+
+
+@pytest.mark.parametrize(
+    ("usual_ns", "slow_ns"), [(1_000, 8 * MS), (2 * MS, 10 * MS), (SECOND // 10, SECOND)]
+)
+def test_what_is_longer_than_the_floor_counts_as_before(usual_ns, slow_ns):
+    (finding,) = slow_after_a_minute(usual_ns, slow_ns)
+    assert finding.entity.stage == "detokenize"
+
+
+def test_the_floor_is_a_setting():
+    assert slow_after_a_minute(1_000, 4 * MS, stage_latency_floor_seconds=0.0)
+    assert slow_after_a_minute(SECOND // 10, SECOND, stage_latency_floor_seconds=2.0) == []

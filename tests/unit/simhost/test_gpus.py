@@ -66,3 +66,16 @@ def test_the_kernel_line_is_the_drivers(tmp_path):
 def test_a_kernel_log_that_may_not_be_written_is_an_error(tmp_path):
     with pytest.raises(OSError):
         log_xid(GPUS[0], 79, 1, kernel_log=tmp_path)
+
+
+def test_a_gpu_off_the_bus_is_lost_until_it_is_reset_and_counts_energy_anew(page, model):
+    model.advance(60_000_000_000)
+    used = page.devices[1].energy_millijoules
+    model.fail(1, 48)
+    assert not page.devices[1].lost
+    model.fail(1, 79)
+    assert [page.devices[i].lost for i in range(2)] == [0, 1]
+    model.reset(1)
+    model.advance(61_000_000_000)
+    assert not page.devices[1].lost
+    assert 0 < page.devices[1].energy_millijoules < used / 10

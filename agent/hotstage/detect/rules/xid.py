@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An XID: the GPU driver reports a fault of a GPU. A hard signal, shown at once, the same one once."""
+"""An XID: the GPU driver reports a fault of a GPU. A hard signal, shown at once, the same one once.
+
+Most are over when the driver has told of them; after some the GPU is broken until it is reset, and such a one
+stands until the GPU is seen to be back or an operator says so.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from hotstage.config.settings import DetectConfig
 from hotstage.detect.finding import Evidence, Finding, Severity
+from hotstage.detect.rules.xid_recovery import NEEDS, Recovery, normal_bus_id
+from hotstage.devices.samples import DeviceSample
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.probes.samples import XidEvent
 from hotstage.stages.pulse import Pulse
@@ -33,6 +39,7 @@ MEANINGS: Mapping[int, str] = {
     94: "contained ECC error",
     95: "uncontained ECC error",
     109: "context switch timeout",
+    110: "security fault",
     119: "GSP firmware does not answer",
     120: "GSP firmware error",
     140: "unrecovered ECC error",
@@ -59,18 +66,34 @@ class Xid:
     def __init__(self, config: DetectConfig) -> None:
         self.take_over(config)
         self._active: dict[tuple[str, int], _Active] = {}
-        self._uuids: Mapping[str, str] = {}
+        self._uuids: dict[str, str] = {}
+        self._recovery = Recovery()
 
     def take_over(self, config: DetectConfig) -> None:
         """Those that are active last as long as this says from now on."""
         self._active_ns = round(config.xid_active_seconds * 1e9)
+        self._until_reset = frozenset(config.xid_until_reset)
 
-    def know_gpus(self, uuid_by_bus: Mapping[str, str]) -> None:
-        """PCI bus id → GPU UUID, from the devices; a GPU that is not there is named by its bus id."""
-        self._uuids = {normal_bus_id(bus): uuid for bus, uuid in uuid_by_bus.items()}
+    def know_devices(self, devices: DeviceSample) -> None:
+        """The GPUs as NVML has them: their names, and which are back after a reset.
+
+        A GPU that NVML never had is named by its bus id; one that it has no more keeps its name.
+        """
+        self._uuids |= {normal_bus_id(bus): uuid for bus, uuid in devices.uuid_by_bus.items()}
+        self._recovery.observe(devices, {bus for bus, xid in self._active if xid in self._until_reset})
+
+    def repaired(self, gpu: Entity) -> None:
+        """An operator says that this GPU is well again."""
+        self._active = {
+            (bus, xid): active
+            for (bus, xid), active in self._active.items()
+            if bus != gpu.pci_bus_id and (gpu.gpu_uuid is None or self._uuids.get(bus) != gpu.gpu_uuid)
+        }
 
     def observe_pulse(self, pulse: Pulse) -> list[Finding]:
-        """The XIDs of the last seconds (`xid_active_seconds` since the latest of a kind)."""
+        """The XIDs of the last seconds (`xid_active_seconds` since the latest of a kind), and those that
+        stand until the GPU is back.
+        """
         for event in pulse.xids:
             key = (normal_bus_id(event.pci_bus_id), event.xid)
             known = self._active.get(key)
@@ -80,17 +103,23 @@ class Xid:
             elif len(self._active) < _REMEMBERED:
                 self._active[key] = _Active(event, event.at_ns, event.at_ns, 1)
         self._active = {
-            key: active
-            for key, active in self._active.items()
-            if pulse.at_ns - active.last_ns < self._active_ns
+            key: active for key, active in self._active.items() if self._stands(*key, active, pulse.at_ns)
         }
         return [self._finding(bus, active, pulse.at_ns) for (bus, _), active in self._active.items()]
+
+    def _stands(self, bus: str, xid: int, active: _Active, now_ns: int) -> bool:
+        if now_ns - active.last_ns < self._active_ns:
+            return True
+        return xid in self._until_reset and not self._recovery.is_back_since(bus, active.last_ns)
 
     def _finding(self, bus: str, active: _Active, now_ns: int) -> Finding:
         xid = active.event.xid
         meaning = MEANINGS.get(xid, "see NVIDIA's list of XIDs")
         uuid = self._uuids.get(bus)
         note = f"{active.event.source}: {active.event.text[:160]}"
+        lasts = ""
+        if xid in self._until_reset:
+            lasts = f"; it is broken until {NEEDS.get(xid, 'a reset of the GPU or a reboot')}"
         return Finding(
             detector=KIND,
             kind=KIND,
@@ -99,7 +128,7 @@ class Xid:
             at_ns=now_ns,
             score=1.0 + (xid not in _APPLICATION_FAULTS),
             limit=1.0,
-            summary=f"The driver reports XID {xid} ({meaning}) for GPU {uuid or bus}",
+            summary=f"The driver reports XID {xid} ({meaning}) for GPU {uuid or bus}{lasts}",
             severity=Severity.warning if xid in _APPLICATION_FAULTS else Severity.critical,
             confidence=0.99,
             evidence=(
@@ -108,14 +137,3 @@ class Xid:
             ),
             is_hard=True,
         )
-
-
-def normal_bus_id(bus: str) -> str:
-    """One form for `00000000:3B:00.0`, `0000:3b:00`, `PCI:0000:3b:00`: four digits of domain, no function."""
-    parts = bus.lower().removeprefix("pci:").split(":")
-    if len(parts) == 2:
-        parts = ["0000", *parts]
-    if len(parts) != 3:
-        return bus.lower()
-    domain, slot, device = parts
-    return f"{domain[-4:].rjust(4, '0')}:{slot}:{device.split('.')[0]}"

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from support.pulses import SECOND, pulse
 
 from hotstage.config.settings import DetectConfig
 from hotstage.detect.finding import Severity
-from hotstage.detect.rules.xid import Xid, normal_bus_id
+from hotstage.detect.rules.xid import Xid
+from hotstage.detect.rules.xid_recovery import normal_bus_id
+from hotstage.devices.samples import DEVICE_DTYPE, DeviceSample, DevicesState, no_devices
+from hotstage.frame.entity import Entity, EntityKind
 from hotstage.probes.samples import XidEvent
 
 START = 1000 * SECOND
@@ -12,6 +18,14 @@ START = 1000 * SECOND
 
 def xid(number=79, bus="PCI:0000:65:00", at_ns=START, source="kernel_log"):
     return XidEvent(at_ns, bus, number, f"NVRM: Xid ({bus}): {number}, GPU has fallen off the bus", source)
+
+
+def devices(at_ns, *, energy=1000.0, is_lost=False, is_fresh=True, bus=b"00000000:65:00.0", uuid=b"GPU-1"):
+    """NVML's word of one GPU."""
+    rows = np.zeros(1, DEVICE_DTYPE)
+    rows["uuid"], rows["pci_bus_id"], rows["is_lost"] = uuid, bus, is_lost
+    rows["memory_total_bytes"], rows["energy_joules"] = (np.nan, np.nan) if is_lost else (80e9, energy)
+    return DeviceSample(at_ns, DevicesState.sampling, "", rows, driver="580.1", is_fresh=is_fresh)
 
 
 @pytest.fixture
@@ -27,7 +41,7 @@ def test_an_xid_is_found_in_its_own_pulse_and_is_a_hard_fact(detector):
 
 
 def test_the_gpu_is_named_by_its_uuid_where_the_devices_are_known(detector):
-    detector.know_gpus({"00000000:65:00.0": "GPU-1"})
+    detector.know_devices(devices(START))
     assert detector.observe_pulse(pulse(START, xids=(xid(),)))[0].entity.gpu_uuid == "GPU-1"
 
 
@@ -43,10 +57,97 @@ def test_two_gpus_and_two_numbers_are_apart(detector):
 
 
 def test_it_clears_five_seconds_after_the_last(detector):
-    detector.observe_pulse(pulse(START, xids=(xid(),)))
-    assert detector.observe_pulse(pulse(START + 4 * SECOND, xids=(xid(at_ns=START + 4 * SECOND),)))
+    detector.observe_pulse(pulse(START, xids=(xid(109),)))
+    assert detector.observe_pulse(pulse(START + 4 * SECOND, xids=(xid(109, at_ns=START + 4 * SECOND),)))
     assert detector.observe_pulse(pulse(START + 8 * SECOND))
     assert detector.observe_pulse(pulse(START + 9 * SECOND)) == []
+
+
+BROKEN = (48, 62, 64, 74, 79, 95, 119, 120)
+
+
+def firing(detector, seconds, sample=None):
+    """Whether it still fires that much later, after this word of NVML."""
+    if sample is not None:
+        detector.know_devices(sample)
+    return bool(detector.observe_pulse(pulse(START + seconds * SECOND)))
+
+
+@pytest.mark.parametrize("number", BROKEN)
+def test_a_gpu_that_is_broken_stays_so_while_nvml_goes_on_giving_values(detector, number):
+    detector.know_devices(devices(START))
+    (found,) = detector.observe_pulse(pulse(START, xids=(xid(number),)))
+    assert "broken until" in found.summary
+    for hour in range(1, 25):
+        at = hour * 3600
+        assert firing(detector, at, devices(START + at * SECOND, energy=1000.0 + at))
+
+
+@pytest.mark.parametrize("number", [13, 31, 43, 94, 109])
+def test_what_an_application_can_recover_from_is_over_by_itself(detector, number):
+    assert detector.observe_pulse(pulse(START, xids=(xid(number),)))
+    assert not firing(detector, 5)
+
+
+def test_a_lost_gpu_is_well_when_nvml_has_its_values_again(detector):
+    detector.know_devices(devices(START))
+    detector.observe_pulse(pulse(START, xids=(xid(),)))
+    assert firing(detector, 10, devices(START + 10 * SECOND, is_lost=True))
+    assert firing(detector, 20, devices(START + 20 * SECOND, is_fresh=False))
+    assert not firing(detector, 30, devices(START + 30 * SECOND))
+
+
+def test_a_gpu_that_was_gone_from_the_list_is_well_when_it_is_back_and_keeps_its_name_meanwhile(detector):
+    detector.know_devices(devices(START))
+    detector.observe_pulse(pulse(START, xids=(xid(),)))
+    detector.know_devices(devices(START + 10 * SECOND, bus=b"00000000:B3:00.0", uuid=b"GPU-2"))
+    (found,) = detector.observe_pulse(pulse(START + 10 * SECOND))
+    assert found.entity.gpu_uuid == "GPU-1"
+    assert not firing(detector, 20, devices(START + 20 * SECOND))
+
+
+def test_a_reset_shows_in_the_energy_counted_anew(detector):
+    detector.know_devices(devices(START, energy=1000.0))
+    detector.observe_pulse(pulse(START, xids=(xid(48),)))
+    assert firing(detector, 10, devices(START + 10 * SECOND, energy=2000.0))
+    assert not firing(detector, 20, devices(START + 20 * SECOND, energy=3.0))
+
+
+def test_another_driver_means_that_it_was_loaded_anew(detector):
+    detector.know_devices(devices(START))
+    detector.observe_pulse(pulse(START, xids=(xid(119),)))
+    assert not firing(detector, 20, replace(devices(START + 20 * SECOND), driver="590.1"))
+
+
+def test_a_silent_nvml_says_nothing_of_a_gpu(detector):
+    detector.know_devices(devices(START))
+    detector.observe_pulse(pulse(START, xids=(xid(95),)))
+    gone = no_devices(START + 10 * SECOND, DevicesState.failed, "the devices process ended")
+    assert firing(detector, 10, gone)
+    assert firing(detector, 20, devices(START + 20 * SECOND, energy=1001.0))
+
+
+def test_an_xid_after_the_reset_begins_anew(detector):
+    detector.know_devices(devices(START, energy=1000.0))
+    detector.observe_pulse(pulse(START, xids=(xid(48),)))
+    assert not firing(detector, 20, devices(START + 20 * SECOND, energy=3.0))
+    detector.observe_pulse(pulse(START + 21 * SECOND, xids=(xid(48, at_ns=START + 21 * SECOND),)))
+    assert firing(detector, 60, devices(START + 60 * SECOND, energy=9.0))
+
+
+@pytest.mark.parametrize("scope", [{"gpu_uuid": "GPU-1"}, {"pci_bus_id": "0000:65:00"}])
+def test_an_operator_may_say_that_a_gpu_is_well(detector, scope):
+    detector.know_devices(devices(START))
+    detector.observe_pulse(pulse(START, xids=(xid(), xid(bus="PCI:0000:b3:00"))))
+    detector.repaired(Entity(EntityKind.gpu, **scope))
+    (left,) = detector.observe_pulse(pulse(START + 10 * SECOND))
+    assert left.entity.pci_bus_id == "0000:b3:00"
+
+
+def test_which_xids_stand_is_a_setting(detector):
+    detector.observe_pulse(pulse(START, xids=(xid(),)))
+    detector.take_over(DetectConfig(xid_until_reset=[]))
+    assert not firing(detector, 5)
 
 
 def test_an_application_fault_is_a_warning(detector):
