@@ -173,7 +173,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         body = self.rfile.read(int(length))
         if len(body) < int(length):
-            # The sender has gone in the middle of it: that is no delivery, neither a genuine nor a forged one.
+            # The sender has gone in the middle of it: no delivery, neither a genuine nor a forged one.
             self.close_connection = True
             return
         sent = {name.lower(): value for name, value in self.headers.items()}
