@@ -2,7 +2,8 @@
 """Log records for systemd's journal, by its native protocol: one datagram, a field a value.
 
 Values may come from hostile processes (names with newlines), so each is sent with its length before it: none
-can end its field and begin another. What the journal does not take goes to standard error, and is counted.
+can end its field and begin another. What the journal does not take goes to standard error, and is counted;
+what would have to wait there as well is dropped, and the next record says how many were.
 https://systemd.io/JOURNAL_NATIVE_PROTOCOL
 """
 
@@ -14,8 +15,10 @@ import json
 import logging
 import os
 import re
+import select
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,9 @@ from typing import Any
 SOCKET = Path("/run/systemd/journal/socket")
 VALUE_LIMIT_BYTES = 1 << 16
 """A longer value is cut, and HOTSTAGE_CUT_BYTES says by how much in all."""
-_SEND_SECONDS = 0.5
+SEND_SECONDS = 0.5
+"""A busy journal may take so long; then it gets no time at all for `HURRIED_SECONDS`."""
+HURRIED_SECONDS = 30.0
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG_PRIORITY = 7
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9_]")
@@ -57,18 +62,34 @@ class JournalHandler(logging.Handler):
         self._otherwise = otherwise
         self._path = str(path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        self._socket.settimeout(_SEND_SECONDS)
+        self._hurried_until = 0.0
         self.refused = 0
         """Records that went to standard error instead."""
+        self.dropped = 0
+        """Records that went nowhere: standard error, often the journal's as well, would have waited too."""
+        self._untold = 0
 
     def emit(self, record: logging.LogRecord) -> None:
+        is_hurried = time.monotonic() < self._hurried_until
+        self._socket.settimeout(0.0 if is_hurried else SEND_SECONDS)
         try:
             self._send(encode(self._entry(record)))
-        except OSError:
-            self.refused += 1
-            self._otherwise.handle(record)
+            self._untold = 0
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                self._hurried_until = time.monotonic() + HURRIED_SECONDS
+            self._pass_on(record)
         except Exception:
             self.handleError(record)
+
+    def _pass_on(self, record: logging.LogRecord) -> None:
+        """Whoever logs may be the thread that measures: it never waits for a reader that does not read."""
+        if _would_wait(self._otherwise):
+            self.dropped += 1
+            self._untold += 1
+            return
+        self.refused += 1
+        self._otherwise.handle(record)
 
     def close(self) -> None:
         self._socket.close()
@@ -88,6 +109,8 @@ class JournalHandler(logging.Handler):
         yield "CODE_FUNC", record.funcName or ""
         yield "HOTSTAGE_PROCESS", self._process
         yield "HOTSTAGE_LOGGER", record.name
+        if self._untold:
+            yield "HOTSTAGE_DROPPED_RECORDS", str(self._untold)
         for key, value in fields.items():
             yield field_name(key), value if isinstance(value, str) else json.dumps(value, default=str)
 
@@ -134,6 +157,19 @@ def field_name(key: str) -> str:
 def priority(level: int) -> int:
     """Syslog's number for a level of logging."""
     return next((number for least, number in _PRIORITIES if level >= least), _DEBUG_PRIORITY)
+
+
+def _would_wait(handler: logging.Handler) -> bool:
+    """Whether the handler's stream is one whose reader is behind."""
+    try:
+        fd = handler.stream.fileno() if isinstance(handler, logging.StreamHandler) else None
+    except (OSError, ValueError):  # a stream in memory
+        return False
+    if fd is None:
+        return False
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return not poll.poll(0)
 
 
 def _field(name: str, value: bytes) -> bytes:

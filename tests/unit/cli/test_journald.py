@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import logging
 import os
 import socket
 import struct
+import time
 
 import pytest
 
@@ -140,6 +142,66 @@ def test_what_the_journal_does_not_take_goes_to_standard_error(journal, log, lin
     log.warning("nobody hears")
     assert lines.getvalue() == "nobody hears\n"
     assert log.handlers[0].refused == 1
+
+
+def fill(path) -> int:
+    """Send until nobody can any more, as other programs do beside us; how many that were."""
+    sent, before = 0, -1
+    while sent != before:
+        before = sent
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as neighbour:
+            neighbour.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    neighbour.sendto(b"MESSAGE=x\n", str(path))
+                    sent += 1
+    return sent
+
+
+def test_a_journal_that_does_not_read_costs_its_time_once(journal, log, lines):
+    fill(journal.path)
+    began = time.monotonic()
+    for number in range(40):
+        log.warning("record %d", number)
+    assert time.monotonic() - began < 3 * journald.SEND_SECONDS
+    assert lines.getvalue().splitlines() == [f"record {number}" for number in range(40)]
+    assert log.handlers[0].refused == 40
+
+
+def test_a_journal_that_reads_again_gets_what_is_said_then(journal, log, monkeypatch):
+    monkeypatch.setattr(journald, "SEND_SECONDS", 0.05)
+    waiting = fill(journal.path)
+    log.warning("lost to it")
+    for _ in range(waiting):
+        journal.socket.recv(1 << 16)
+    log.warning("heard at once")
+    assert dict(journal.entry())["MESSAGE"] == b"heard at once"
+
+
+def test_a_standard_error_that_does_not_read_either_drops_and_says_how_many(journal, tmp_path, monkeypatch):
+    monkeypatch.setattr(journald, "SEND_SECONDS", 0.05)
+    near, far = os.pipe()
+    with os.fdopen(far, "w") as stuck:
+        os.set_blocking(far, False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                os.write(far, b"x" * 4096)
+        os.set_blocking(far, True)
+        handler = JournalHandler("agent", lambda _: {}, logging.StreamHandler(stuck), journal.path)
+        log = logging.Logger("hotstage.test")
+        log.addHandler(handler)
+        waiting = fill(journal.path)
+        for number in range(5):
+            log.warning("record %d", number)
+        assert (handler.refused, handler.dropped) == (0, 5)
+        for _ in range(waiting):
+            journal.socket.recv(1 << 16)
+        log.warning("again")
+        log.warning("and again")
+        assert dict(journal.entry())["HOTSTAGE_DROPPED_RECORDS"] == b"5"
+        assert "HOTSTAGE_DROPPED_RECORDS" not in dict(journal.entry())
+        handler.close()
+        os.close(near)
 
 
 @pytest.mark.parametrize(
