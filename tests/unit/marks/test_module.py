@@ -12,7 +12,7 @@ from hotstage.stages.stage import Modality, Stage
 from hotstage_marks import _native
 
 NONE = 255 | 5 << 8
-FIRST_OF_NOP = {"x86_64": 0x0F, "aarch64": 0x1F}[platform.machine()]
+FIRST_OF_NOP = {"x86_64": 0x90, "aarch64": 0x1F}[platform.machine()]
 
 
 @pytest.mark.parametrize("stage", Stage)

@@ -112,7 +112,12 @@ def _judge(
 ) -> tuple[Status, str, str | None]:
     """What would be probed; the status and the remedy beside it."""
     if not plan.points:
-        return Status.WARN, "none of the catalogued calls is exported: is it the real library?", None
+        reasons = sorted({miss.reason for miss in plan.missed})
+        return (
+            Status.WARN,
+            f"none of its calls can be probed ({'; '.join(reasons)})",
+            "see whether it is the real library, and of this release",
+        )
     share = plan.emulated / plan.points
     parts = [
         f"{plan.calls} of {plan.calls_known} calls by {plan.points} symbols, {plan.emulated} of them on an"
