@@ -68,7 +68,7 @@ def test_a_library_of_that_name_without_its_calls_is_doubted(alone, by_name):
     alone.write({"proc/100/maps": map_file(alone, 100, "/opt/libcuda.so.550.163.01")})
     found = by_name(check_libraries(alone))["libcuda"]
     assert found.status is Status.WARN
-    assert "is it the real library?" in found.detail
+    assert "can be probed (not exported)" in found.detail and found.remedy
     assert found.data["version"] == "550.163.01"
 
 
