@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from hotstage import __version__
+from hotstage.cli.terminal import say
 from hotstage.errors import HotstageError
 
 VERBS = {
@@ -84,9 +85,9 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except HotstageError as error:
-        click.echo(f"hotstage: {error.message}", err=True)
+        say(f"hotstage: {error.message}", err=True)
         if error.remedy:
-            click.echo(f"  remedy: {error.remedy}", err=True)
+            say(f"  remedy: {error.remedy}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.exit(1)

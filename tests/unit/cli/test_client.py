@@ -20,7 +20,7 @@ from hotstage.config.settings import Config, HttpConfig
 from hotstage.errors import HotstageError, PeerError
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
-VERBS = ["coverage", "windows", "breakers", "snapshot", "snapshot list", "breakers history"]
+VERBS = ["coverage", "windows", "breakers", "snapshot", "classes", "snapshot list", "breakers history"]
 SHAPES = [
     {"processes": {"a": 3}, "windows": {"a": 1}, "breakers": 7, "requests": "x", "snapshots": {"a": 1}},
     {"windows": [1], "breakers": [[]], "calls": None, "fingerprints": 1, "snapshots": [1], "transitions": 1},

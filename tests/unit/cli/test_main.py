@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from hotstage.cli.main import VERBS, cli, main
+from hotstage.errors import HotstageError
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -86,3 +87,13 @@ def test_a_check_of_the_configuration_reads_the_rules_too(tmp_path, capsys):
     assert "request_rat" in said
     rules.write_text("")
     assert run(["--config", str(file), "config", "check"], capsys)[0] == 0
+
+
+def test_words_of_strangers_in_an_error_control_no_terminal(monkeypatch, capsys):
+    def failing(**_: object) -> None:
+        raise HotstageError("\x1b]0;x\x07 \x9b31m", remedy="two\nlines \x1b[0m")
+
+    monkeypatch.setattr(cli, "main", failing)
+    code, said = run([], capsys)
+    assert code == 1
+    assert said == "hotstage: ?]0;x? ?31m\n  remedy: two\nlines ?[0m\n"
