@@ -2,7 +2,8 @@
 """What one receiver of alerts was told and must be told again. Kept in notify.db: a restart goes on with it.
 
 An alert is what its subject is *now*: however late an event is delivered, and however often it is replayed,
-nothing that has ended begins again. Labels stay those it began with, so that Alertmanager sees one alert.
+nothing that has ended begins again. Labels stay those it began with, so that Alertmanager sees one alert;
+only a breaker that callers begin to heed, or no longer heed, goes on as another alert, of that severity.
 """
 
 from __future__ import annotations
@@ -34,11 +35,15 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """A subject as it stands: its alert without an end, its newest event and that one's story."""
+    """A subject as it stands: its alert without an end, its newest event and that one's story.
+
+    `over`: the alert that it was until now, and that this one takes the place of.
+    """
 
     alert: Alert
     story: Story
     number: int
+    over: Alert | None = None
 
 
 class Alerts:
@@ -64,9 +69,8 @@ class Alerts:
                 msgspec.json.encode(now.alert),
                 due_ns,
             )
-            return Told(
-                self._encoded(job.event.id, now.alert, None, context), lambda cursor: _stand(cursor, row)
-            )
+            message = self._encoded(job.event.id, now.alert, None, context, now.over)
+            return Told(message, lambda cursor: _stand(cursor, row))
         # Another trouble with the same labels is the same alert to the receiver, and it goes on.
         twin = self._twin(mark, job.event.subject)
         ended_at = now.story.ended_at or open_body(job.event.body).time
@@ -114,6 +118,8 @@ class Alerts:
         if standing:
             began = _alert(standing[0][0])
             fresh = alert_of(story, story, context.explorer_url)
+            if story.topic == "breaker" and story.is_firing and began.labels != fresh.labels:
+                return _Now(fresh, story, number, over=began)
             return _Now(msgspec.structs.replace(began, annotations=fresh.annotations), story, number)
         first = story
         if story.topic == "window":
@@ -140,11 +146,14 @@ class Alerts:
         )
         return _alert(rows[0][0]) if rows else None
 
-    def _encoded(self, event_id: str, alert: Alert, ended_at: str | None, context: Context) -> Message:
+    def _encoded(
+        self, event_id: str, alert: Alert, ended_at: str | None, context: Context, over: Alert | None = None
+    ) -> Message:
         if not self._is_state:
-            body = alertmanager_webhook.encode(alert, ended_at)
+            body = alertmanager_webhook.encode(alert, ended_at, over)
         elif ended_at is None:
-            body = alertmanager.encode([alertmanager.held_up(alert, context)])
+            before = [] if over is None else [alertmanager.ended(over, alert.starts_at)]
+            body = alertmanager.encode([*before, alertmanager.held_up(alert, context)])
         else:
             body = alertmanager.encode([alertmanager.ended(alert, ended_at)])
         return Message(event_id, self._content_type, body)

@@ -284,3 +284,50 @@ def test_authorization_goes_with_what_is_told_again(tmp_path, make, clock):
         told.run(RESEND_SECONDS)
         assert [request.headers["authorization"] for request in receiver.requests] == ["Bearer s3cr3t"] * 2
         told.box.close()
+
+
+def moved(make, clock, to, **changed):
+    transition = make.transition("b", to_state=to, at_ns=clock.monotonic_ns(), **changed)
+    return MAKER.transition(transition, clock.WALL_OFFSET_NS)
+
+
+def severities(told, seconds=0.0):
+    """(severity, whether it fires) of every alert that is told now."""
+    alerts = [alert for alerts in told.run(seconds) for alert in alerts]
+    now = _rfc(told.clock.wall_ns())
+    return [(alert["labels"]["severity"], alert["endsAt"] > now) for alert in alerts]
+
+
+def test_a_trip_of_a_breaker_that_is_open_in_dry_run_becomes_critical_and_a_warning_again_after_it(
+    told, make, clock
+):
+    told.hold(moved(make, clock, BreakerState.open))
+    assert severities(told) == [("warning", True)]
+    clock.advance(1)
+    told.hold(moved(make, clock, BreakerState.forced_open, enforced=True, actor="uid 0"))
+    assert severities(told) == [("warning", False), ("critical", True)]
+    assert severities(told, RESEND_SECONDS) == [("critical", True)]
+    clock.advance(1)
+    told.hold(moved(make, clock, BreakerState.open, reason="the override has ended"))
+    assert severities(told) == [("critical", False), ("warning", True)]
+    told.restart()
+    assert severities(told, RESEND_SECONDS) == [("warning", True)]
+    clock.advance(1)
+    told.hold(moved(make, clock, BreakerState.closed))
+    assert severities(told) == [("warning", False)]
+    assert severities(told, 10 * RESEND_SECONDS) == []
+
+
+def test_a_receiver_of_alertmanagers_webhooks_is_told_both_in_one_body(tmp_path, make, clock):
+    with RawReceiver() as receiver:
+        told = Told(tmp_path, clock, receiver, "alertmanager_webhook")
+        told.hold(moved(make, clock, BreakerState.open))
+        told.run()
+        clock.advance(1)
+        told.hold(moved(make, clock, BreakerState.forced_open, enforced=True))
+        (body,) = told.run()
+        told.box.close()
+    entries = [(alert["labels"]["severity"], alert["status"]) for alert in body["alerts"]]
+    assert entries == [("warning", "resolved"), ("critical", "firing")]
+    assert body["status"] == "firing"
+    assert "severity" not in body["commonLabels"] and body["commonLabels"]["breaker"] == "b"

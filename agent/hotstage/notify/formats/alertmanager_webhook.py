@@ -28,31 +28,42 @@ def render(event: HeldEvent, envelope: Envelope, context: Context) -> bytes:
     return encode(alert, None if story.is_firing is not False else story.ended_at or envelope.time)
 
 
-def encode(alert: Alert, ended_at: str | None) -> bytes:
-    """One alert, a group of its own; `ended_at` None: it fires."""
-    status = "firing" if ended_at is None else "resolved"
+def encode(alert: Alert, ended_at: str | None, over: Alert | None = None) -> bytes:
+    """One alert, a group of its own; `ended_at` None: it fires. `over`: the one that it takes the place of."""
     link = alert.generator_url or ""
-    group = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(alert.labels.items()))
+    alerts = [_entry(alert, ended_at)]
+    labels, annotations = alert.labels, alert.annotations
+    if over is not None:
+        alerts.insert(0, _entry(over, alert.starts_at))
+        labels = _common(over.labels, labels)
+        annotations = _common(over.annotations, annotations)
+    group = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(labels.items()))
     body: dict[str, Any] = {
         "version": "4",
         "groupKey": f"{{}}:{{{group}}}",
         "truncatedAlerts": 0,
-        "status": status,
+        "status": alerts[-1]["status"],
         "receiver": "hotstage",
-        "groupLabels": alert.labels,
-        "commonLabels": alert.labels,
-        "commonAnnotations": alert.annotations,
+        "groupLabels": labels,
+        "commonLabels": labels,
+        "commonAnnotations": annotations,
         "externalURL": link,
-        "alerts": [
-            {
-                "status": status,
-                "labels": alert.labels,
-                "annotations": alert.annotations,
-                "startsAt": alert.starts_at or _NEVER,
-                "endsAt": ended_at or _NEVER,
-                "generatorURL": link,
-                "fingerprint": fingerprint(alert.labels),
-            }
-        ],
+        "alerts": alerts,
     }
     return msgspec.json.encode(body)
+
+
+def _entry(alert: Alert, ended_at: str | None) -> dict[str, Any]:
+    return {
+        "status": "firing" if ended_at is None else "resolved",
+        "labels": alert.labels,
+        "annotations": alert.annotations,
+        "startsAt": alert.starts_at or _NEVER,
+        "endsAt": ended_at or _NEVER,
+        "generatorURL": alert.generator_url or "",
+        "fingerprint": fingerprint(alert.labels),
+    }
+
+
+def _common(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in one.items() if other.get(name) == value}
