@@ -7,14 +7,23 @@ request into an error's text.
 
 from __future__ import annotations
 
+import http.client
+import io
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, LocationParseError
 
 from hotstage_explorer.sources.base import AnswerError, UnreachableError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 MAX_BODY_BYTES = 16 << 20
 
@@ -47,9 +56,10 @@ class Wire:
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._pool = urllib3.PoolManager(maxsize=1, retries=False)
+        self._pool.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
 
     def get(self, url: str, *, what: str, wait: float, headers: Mapping[str, str]) -> Reply:
-        """`what` names the request in errors; `wait` is for the head of the answer, and again for its body.
+        """`what` names the request in errors; `wait` is for the answer as a whole, however its bytes come.
 
         Raises UnreachableError before an answer begins, AnswerError for one that does not end well.
         """
@@ -86,6 +96,53 @@ class Wire:
             if self._monotonic() > give_up:
                 raise AnswerError(f"{what} did not finish its answer in time")
         return b"".join(chunks)
+
+
+class _Response(http.client.HTTPResponse):
+    """Head and body share the time that the socket gives to one read."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **named: Any) -> None:
+        super().__init__(sock, *args, **named)
+        self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock))
+
+
+class _Timed(io.RawIOBase):
+    """What is read from `sock` through `raw`, until its timeout from now on is over."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
+        self._raw = raw
+        self._sock = sock
+        self._until = time.monotonic() + (sock.gettimeout() or 0.0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int | None:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Connection(HTTPConnection):
+    response_class = _Response
+
+
+class _SecureConnection(HTTPSConnection):
+    response_class = _Response
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
 
 
 def _plain(error: HTTPError, wait: float) -> str:
