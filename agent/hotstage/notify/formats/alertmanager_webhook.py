@@ -29,7 +29,7 @@ def render(event: HeldEvent, envelope: Envelope, context: Context) -> bytes:
 
 
 def encode(alert: Alert, ended_at: str | None, over: Alert | None = None) -> bytes:
-    """One alert, a group of its own; `ended_at` None: it fires. `over`: the one that it takes the place of."""
+    """One alert, a group of its own; `ended_at` None: it fires. `over`: the one that it replaces."""
     link = alert.generator_url or ""
     alerts = [_entry(alert, ended_at)]
     labels, annotations = alert.labels, alert.annotations
