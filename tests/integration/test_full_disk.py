@@ -105,3 +105,27 @@ def test_a_disk_that_others_fill_heals_once_there_is_room(small):
     others.unlink()
     write(10_000)
     database.close()
+
+
+@pytest.mark.parametrize("batch", [1, 50])
+def test_a_database_that_has_filled_its_own_disk_still_delivers_forgets_and_then_takes_more(small, batch):
+    box = NotifyDatabase(small)
+    box.register({"a": "x"})
+
+    def hold(first):
+        events = [HeldEvent(n, f"evt_{n}", "t", f"s{n}", 1, BODY) for n in range(first, first + batch)]
+        box.hold("store", events, [["a"]] * batch, 1)
+
+    held = 0
+    with pytest.raises(StoreError, match="full"):
+        for held in itertools.count(1, batch):
+            hold(held)
+            assert held < 10_000, "the disk never got full"
+    while (job := box.next_due("a")) is not None:
+        box.delivered(job, 2)
+    assert box.counts(["a"])[0].delivered > 1000
+    box.prune(10**18)
+    assert box.database.read("SELECT count(*) FROM events") == [(0,)]
+    hold(held)
+    assert box.counts(["a"])[0].pending == batch
+    box.close()

@@ -22,6 +22,7 @@ from hotstage.store.db import Cursor, Database, lock_directory
 FILE_NAME = "notify.db"
 KEEP_DELIVERED_NS = 7 * 86_400 * 1_000_000_000
 KEEP_DEAD_NS = 30 * 86_400 * 1_000_000_000
+_PRUNED_ROWS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class NotifyDatabase:
 
     def keep_time(self) -> None:
         """So that a run that is killed does not wait anew for what it has waited for."""
-        with self.database.transaction() as cursor:
+        with self.database.transaction(settles=True) as cursor:
             self.run_clock.keep(cursor)
 
     def register(self, identities: Mapping[str, str]) -> None:
@@ -116,11 +117,9 @@ class NotifyDatabase:
     def hold(
         self, store_id: str, events: Sequence[HeldEvent], wanted_by: Sequence[Sequence[str]], now_ns: int
     ) -> None:
-        """Take `events` over, each for the destinations beside it, and remember how far it went: all or
-        nothing.
+        """Take `events` over, each for the destinations beside it, and how far it went: all or nothing.
 
-        An event that is held already is not queued again. What a disabled destination would get is dead at
-        once.
+        An event that is held already is not queued again. What a disabled destination would get is dead.
         """
         with self.database.transaction() as cursor:
             if events:
@@ -167,7 +166,7 @@ class NotifyDatabase:
         A delivery that has an earlier one of its subject before it again, because of a replay meanwhile, is
         made once more after that one: the last thing a receiver hears of a subject is the newest.
         """
-        with self.database.transaction() as cursor:
+        with self.database.transaction(settles=True) as cursor:
             note(cursor)
             cursor.execute(
                 "UPDATE deliveries SET state = CASE WHEN EXISTS (SELECT 1 FROM deliveries f"
@@ -183,7 +182,7 @@ class NotifyDatabase:
             )
 
     def dead(self, job: Job, error: str, now_ns: int) -> None:
-        with self.database.transaction() as cursor:
+        with self.database.transaction(settles=True) as cursor:
             cursor.execute(
                 "UPDATE deliveries SET state = 'dead', error = ?, ended_wall_ns = ?, attempts = attempts + 1"
                 " WHERE destination = ? AND number = ?",
@@ -193,7 +192,7 @@ class NotifyDatabase:
             _note_failure(cursor, job.destination, error, now_ns)
 
     def retry(self, job: Job, error: str, delay_seconds: float, now_ns: int) -> None:
-        with self.database.transaction() as cursor:
+        with self.database.transaction(settles=True) as cursor:
             cursor.execute(
                 "UPDATE deliveries SET attempts = attempts + 1, due_run_ns = ?, error = ?"
                 " WHERE destination = ? AND number = ?",
@@ -204,7 +203,7 @@ class NotifyDatabase:
 
     def disable(self, destination: str, error: str, now_ns: int) -> None:
         """The destination wants no more: everything that waits for it is dead, replayable once it is back."""
-        with self.database.transaction() as cursor:
+        with self.database.transaction(settles=True) as cursor:
             gone = cursor.execute(
                 "UPDATE deliveries SET state = 'dead', error = ?, ended_wall_ns = ?"
                 " WHERE destination = ? AND state = 'pending'",
@@ -219,7 +218,7 @@ class NotifyDatabase:
 
     def failed(self, destination: str, error: str, now_ns: int) -> None:
         """A failure that was no attempt's: counted and shown like one."""
-        with self.database.transaction() as cursor:
+        with self.database.transaction(settles=True) as cursor:
             _note_failure(cursor, destination, error, now_ns)
 
     def counts(self, names: Iterable[str]) -> list[Counts]:
@@ -228,20 +227,30 @@ class NotifyDatabase:
 
     def prune(self, now_ns: int) -> None:
         """Forget what was delivered a week ago and what has been dead for a month."""
-        with self.database.transaction() as cursor:
+        with self.database.transaction(settles=True) as cursor:
             # Before what ended them is forgotten.
             cursor.execute(
                 "DELETE FROM standing WHERE EXISTS (SELECT 1 FROM deliveries d WHERE d.destination ="
                 " standing.destination AND d.subject = standing.subject AND d.number > standing.number)"
                 " OR number < (SELECT coalesce(max(first_number), 0) FROM progress)"
             )
-            cursor.execute(
-                "DELETE FROM deliveries WHERE (state = 'delivered' AND ended_wall_ns < ?)"
-                " OR (state = 'dead' AND ended_wall_ns < ?)",
-                (now_ns - KEEP_DELIVERED_NS, now_ns - KEEP_DEAD_NS),
-            )
-            cursor.execute("DELETE FROM events WHERE number NOT IN (SELECT number FROM deliveries)")
+        self._delete(
+            "deliveries WHERE (destination, number) IN (SELECT destination, number FROM deliveries WHERE"
+            " (state = 'delivered' AND ended_wall_ns < ?) OR (state = 'dead' AND ended_wall_ns < ?) LIMIT ?)",
+            (now_ns - KEEP_DELIVERED_NS, now_ns - KEEP_DEAD_NS),
+        )
+        self._delete(
+            "events WHERE number IN"
+            " (SELECT number FROM events WHERE number NOT IN (SELECT number FROM deliveries) LIMIT ?)"
+        )
         self.database.give_back_pages(4096)
+
+    def _delete(self, some: str, parameters: Sequence[int] = ()) -> None:
+        """All of it, a little at a time: on a full disk there is room for no more."""
+        gone = 1
+        while gone > 0:
+            with self.database.transaction(settles=True) as cursor:
+                gone = cursor.execute(f"DELETE FROM {some}", (*parameters, _PRUNED_ROWS)).rowcount  # noqa: S608
 
 
 def counts(database: Database, names: Iterable[str]) -> list[Counts]:

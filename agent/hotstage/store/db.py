@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from hotstage.errors import StoreError
+from hotstage.store.reserve import Reserve
 
 Value: TypeAlias = int | float | str | bytes | None
 Row: TypeAlias = tuple[Value, ...]
@@ -28,6 +29,7 @@ CHECKPOINT_PAGES = 64
 """The log is put into the file after so many pages (256 kB). SQLite's own 1000 would fill a small file system
 with old versions of pages, and a full one leaves the file no room to grow."""
 LOG_KEPT_BYTES = 1 << 20
+_KEPT = "changes are kept and tried again"
 
 
 class RejectedChangeError(Exception):
@@ -45,6 +47,7 @@ class Database:
         self.path = path
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
+        self._reserve = Reserve(path)
         with _refusals(path, "open"):
             path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             self._writer = _connect(path)
@@ -58,13 +61,16 @@ class Database:
             path.chmod(0o640)
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Cursor]:
+    def transaction(self, *, settles: bool = False) -> Iterator[sqlite3.Cursor]:
         """All or nothing, on disk (synchronous FULL) when the block ends.
 
         Raises StoreError; nothing is kept then. On a full disk the log is emptied first, so that the caller's
-        next try finds the room that the log had taken.
+        next try finds the room that the log had taken. What `settles` (marks or deletes what is kept, adds
+        nothing) finds the reserve beside it.
         """
         with self._write_lock, _refusals(self.path, "write to"):
+            if not settles:
+                self._hold_reserve()
             cursor = self._writer.cursor()
             cursor.execute("BEGIN IMMEDIATE")
             try:
@@ -75,6 +81,7 @@ class Database:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                    self._reserve.release()
                     _empty_log(self._writer)
                 if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | OverflowError):
                     raise RejectedChangeError(f"{self.path}: {error}") from error
@@ -113,6 +120,16 @@ class Database:
             _empty_log(self._writer)
             self._writer.close()
 
+    def _hold_reserve(self) -> None:
+        if self._reserve.hold():
+            return
+        _empty_log(self._writer)
+        if not self._reserve.hold():
+            raise StoreError(
+                f"cannot write to {self.path}: the disk is full",
+                remedy=f"free space on the file system of {self.path.parent}; {_KEPT}",
+            )
+
     def _prepare(self, migrations: str) -> None:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
         if version == 0:
@@ -123,6 +140,9 @@ class Database:
         self._writer.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
         # An earlier run that ended on a full disk has left its log.
         _empty_log(self._writer)
+        if _size_of(self.path.with_name(f"{self.path.name}-wal")) > LOG_KEPT_BYTES:
+            self._reserve.release()
+            _empty_log(self._writer)
         scripts = _scripts(migrations)
         if version > len(scripts):
             raise StoreError(
@@ -177,6 +197,13 @@ def _empty_log(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def _scripts(migrations: str) -> list[str]:
     found = sorted(
         (entry.name, entry) for entry in files(migrations).iterdir() if entry.name.endswith(".sql")
@@ -198,7 +225,7 @@ def _refusals(path: Path, act: str) -> Iterator[None]:
 def _remedy(error: sqlite3.Error, path: Path) -> str:
     match getattr(error, "sqlite_errorcode", None):
         case sqlite3.SQLITE_FULL:
-            return f"free space on the file system of {path.parent}; changes are kept and tried again"
+            return f"free space on the file system of {path.parent}; {_KEPT}"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return "another process writes to this file; only one hotstage may use a state directory"
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:

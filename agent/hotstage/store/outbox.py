@@ -61,7 +61,7 @@ def after(database: Database, seq: int, limit: int) -> list[OutboxRow]:
 
 def acknowledge(database: Database, seq: int) -> int:
     """The notifier holds everything up to `seq`: forget it. How many rows went."""
-    with database.transaction() as cursor:
+    with database.transaction(settles=True) as cursor:
         return cursor.execute("DELETE FROM outbox WHERE seq <= ?", (seq,)).rowcount
 
 

@@ -29,14 +29,14 @@ class Pruned:
 
 def prune(database: Database, now_wall_ns: int, keep_ns: int, max_bytes: int) -> Pruned:
     """Apply both limits and give the pages back. Raises StoreError; what went before it stays gone."""
-    with database.transaction() as cursor:
+    with database.transaction(settles=True) as cursor:
         gone = windows.delete_closed(cursor, now_wall_ns - keep_ns)
         moves = breakers.delete_transitions(cursor, now_wall_ns - keep_ns)
         snapshots.delete_before(cursor, now_wall_ns - keep_ns)
         lost = outbox.expire(cursor, now_wall_ns - OUTBOX_KEEP_NS)
         cursor.execute("DELETE FROM runs WHERE started_wall_ns < ?", (now_wall_ns - keep_ns,))
     while database.size_bytes() > max_bytes:
-        with database.transaction() as cursor:
+        with database.transaction(settles=True) as cursor:
             taken = snapshots.delete_oldest(cursor, _ROWS_A_ROUND)
             went = windows.delete_oldest(cursor, _ROWS_A_ROUND)
             moved = cursor.execute(

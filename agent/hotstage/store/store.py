@@ -94,7 +94,7 @@ class Store:
         """A clean end. What cannot be written any more is not worth a failure: the next start repairs it."""
         try:
             if self._run_id is not None:
-                with self.database.transaction() as cursor:
+                with self.database.transaction(settles=True) as cursor:
                     cursor.execute(
                         "UPDATE runs SET stopped_wall_ns = ? WHERE run_id = ?",
                         (self._clock.wall_ns(), self._run_id),

@@ -72,7 +72,11 @@ def test_a_stop_leaves_everything_in_the_file_and_lets_go_of_the_directory(confi
     notifier.database.hold("store", [held(1)], [["elsewhere"]], time.time_ns())
     notifier.start()
     notifier.stop()
-    assert sorted(path.name for path in (tmp_path / "notify").iterdir()) == ["lock", "notify.db"]
+    assert sorted(path.name for path in (tmp_path / "notify").iterdir()) == [
+        "lock",
+        "notify.db",
+        "notify.db-reserve",
+    ]
     Notifier(settings, {}, SystemClock()).database.close()
 
 
