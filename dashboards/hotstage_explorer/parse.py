@@ -7,7 +7,6 @@ The only exception is BodyError, for a body that is not a JSON object.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +24,8 @@ from hotstage_explorer.picture import (
 MAX_ROWS = 20_000
 MAX_TEXT = 160
 MAX_INTEGER = 1 << 63
+MAX_SIZE, MIN_SIZE = 1e100, 1e-100
+"""No quantity is farther from zero, or nearer to it: arithmetic with such a one leaves the finite numbers."""
 # The pinned stages in the order in which a request goes through them; a test compares them with the agent's.
 PIPELINE = (
     *(
@@ -62,18 +63,18 @@ def body(raw: bytes) -> dict[str, Any]:
 
 
 def number(value: object) -> float | None:
-    """A finite float, else None (booleans and numeric strings are None as well)."""
+    """A float of a size that can be, else None (booleans and numeric strings are None as well)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         result = float(value)
     except OverflowError:
         return None
-    return result if math.isfinite(result) else None
+    return result if result == 0 or MIN_SIZE <= abs(result) <= MAX_SIZE else None
 
 
 def positive(value: object) -> float | None:
-    """A finite float ≥ 0, else None: rates, loads, times and ages are never negative."""
+    """Such a float ≥ 0, else None: rates, loads, times and ages are never negative."""
     result = number(value)
     return result if result is not None and result >= 0 else None
 

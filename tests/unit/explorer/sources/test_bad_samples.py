@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from hotstage_explorer import parse
+from hotstage_explorer.figures.points import axes
+from hotstage_explorer.figures.scale import grown
 from hotstage_explorer.picture import Picture
 from hotstage_explorer.sources.prometheus import PrometheusSource
 from hotstage_explorer.sources.promql import PromQL
@@ -127,7 +130,7 @@ def test_ticks_without_one_known_value_leave_the_time_of_the_scrape(read: Callab
 
 def test_a_count_that_cannot_be_is_at_least_one(read: Callable[..., Picture]) -> None:
     rows = sound()
-    rows["now"][5]["value"][1] = rows["windows"][0]["values"][0][1] = rows["now"][6]["value"][1] = "1e300"
+    rows["now"][5]["value"][1] = rows["windows"][0]["values"][0][1] = rows["now"][6]["value"][1] = "1e50"
     picture = read(rows)
     assert [w.count for w in picture.windows.value] == [1]
     assert [s.inflight for s in picture.stages.value.rows] == [None]
@@ -151,3 +154,34 @@ def test_seconds_become_nanoseconds_only_where_they_fit() -> None:
     assert parse.nanoseconds(1.5) == 1_500_000_000
     for impossible in (None, "1", -1.0, 1e300, float("inf"), float("nan"), 2**63 / 1e9, 10**400):
         assert parse.nanoseconds(impossible) is None
+
+
+@pytest.mark.parametrize("value", ["1.7e308", "1e300", "5e-324", "1e-300"])
+@pytest.mark.parametrize(
+    "gauge_name",
+    [
+        "hotstage_endpoint_instance_heat",
+        "hotstage_endpoint_instance_latency_p95_seconds",
+        "hotstage_instance_load_ratio",
+    ],
+)
+def test_a_size_that_cannot_be_is_unknown_and_the_others_are_drawn(
+    read: Callable[..., Picture], value: str, gauge_name: str
+) -> None:
+    def gauges(instance: str, odd: str | None = None) -> list[dict[str, Any]]:
+        route = {"endpoint": "e", "instance_id": instance, "modality": "text"}
+        own = {
+            "hotstage_endpoint_instance_heat": route,
+            "hotstage_endpoint_instance_latency_p95_seconds": route,
+            "hotstage_instance_load_ratio": {"instance_id": instance},
+        }
+        return [gauge(name, odd if odd and name == gauge_name else "1", **of) for name, of in own.items()]
+
+    rows = sound()
+    rows["now"] = [*rows["now"][:2], *gauges("good"), *gauges("bad", value)]
+    points = read(rows).heat.value
+    assert {p.instance: p.is_drawable for p in points} == {"good": True, "bad": False}
+    scales = grown(None, points)
+    assert all(math.isfinite(end) and end > 0 for end in scales.to_json().values())
+    for is_log in (False, True):
+        axes(scales, 100.0, is_log=is_log)
