@@ -46,11 +46,11 @@ def ask(wire: Wire, expression: str = "up", **options: Any) -> Any:
 
 
 def test_values_come_as_strings_and_what_is_no_number_is_unknown(wire: Wire) -> None:
-    labels = [{"n": str(n)} for n in range(5)]
-    values = ("1.5", "NaN", "+Inf", "-Inf", "4.9e-324")
+    labels = [{"n": str(n)} for n in range(6)]
+    values = ("1.5", "NaN", "+Inf", "-Inf", "4.9e-324", "4.9e-99")
     wire.default = send(success(vector(*zip(labels, values, strict=True))))
     answer = ask(wire)
-    assert [each.value for each in answer.series] == [1.5, None, None, None, 5e-324]
+    assert [each.value for each in answer.series] == [1.5, None, None, None, None, 4.9e-99]
     assert answer.at == AT
     assert answer.caveats == ()
 

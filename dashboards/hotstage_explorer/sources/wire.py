@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import HTTPError, LocationParseError
+from urllib3.exceptions import HTTPError, LocationParseError, ReadTimeoutError
 
 from hotstage_explorer.sources.base import AnswerError, UnreachableError
 
@@ -80,6 +80,8 @@ class Wire:
         try:
             body = self._bounded(what, answer, self._monotonic() + wait)
             return Reply(answer.status, answer.headers, body)
+        except ReadTimeoutError as error:
+            raise AnswerError(_late(what)) from error
         except HTTPError as error:
             raise AnswerError(f"{what} broke off: {_plain(error, wait)}") from error
         finally:
@@ -94,8 +96,12 @@ class Wire:
             if size > MAX_BODY_BYTES:
                 raise AnswerError(f"{what} sent more than {MAX_BODY_BYTES >> 20} MiB")
             if self._monotonic() > give_up:
-                raise AnswerError(f"{what} did not finish its answer in time")
+                raise AnswerError(_late(what))
         return b"".join(chunks)
+
+
+def _late(what: str) -> str:
+    return f"{what} did not finish its answer in time"
 
 
 class _Response(http.client.HTTPResponse):
