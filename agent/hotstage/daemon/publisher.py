@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hotstage.api.bell import Bell
 from hotstage.api.stream import EventStream
 from hotstage.breaker.page import BreakerPage, entry_of
-from hotstage.breaker.record import BreakerRecord, BreakerState, Transition
+from hotstage.breaker.record import BreakerRecord, BreakerState, Override, Transition
 from hotstage.clock import Clock
 from hotstage.config.settings import PageConfig, StoreConfig
 from hotstage.config.snapshots import SnapshotsConfig
@@ -51,7 +51,7 @@ class Publisher:
         self.stream = EventStream()
         self._journal = Journal(store, store_config.pending_max, self._committed)
         self._keeper = SnapshotKeeper(store, clock, snapshots)
-        self._known: frozenset[str] = frozenset()
+        self._known: dict[str, Override | None] = {}
 
     def start(self) -> None:
         self._journal.start()
@@ -59,7 +59,7 @@ class Publisher:
 
     def know(self, records: Iterable[BreakerRecord]) -> None:
         """Breakers that the database has already."""
-        self._known = frozenset(record.name for record in records)
+        self._known = {record.name: record.override for record in records}
 
     def page(self, records: Iterable[BreakerRecord], now_ns: int) -> None:
         """Callers see these states from now on."""
@@ -79,8 +79,13 @@ class Publisher:
         """
         offset_ns = self._clock.wall_ns_of(0)
         moved = {transition.name for transition in transitions}
-        new = frozenset(record.name for record in records) - self._known
-        self._known |= new
+        # An override that takes another's place moves nothing that is seen, but its time and actor count.
+        unwritten = {
+            record.name
+            for record in records
+            if record.name not in self._known or self._known[record.name] != record.override
+        }
+        self.know(records)
         snapshot_id = self._snapshot(windows, transitions, at_ns + offset_ns, make_snapshot)
         events = [
             *(self._events.window_opened(window, offset_ns) for window in windows.opened),
@@ -97,7 +102,7 @@ class Publisher:
                 at_ns=at_ns,
                 wall_offset_ns=offset_ns,
                 windows=(*windows.opened, *windows.updated, *windows.closed),
-                breakers=tuple(record for record in records if record.name in moved | new),
+                breakers=tuple(record for record in records if record.name in moved | unwritten),
                 transitions=transitions,
                 events=tuple(events),
             )

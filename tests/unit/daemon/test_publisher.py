@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hotstage.breaker.page import BreakerPage
-from hotstage.breaker.record import BreakerState
+from hotstage.breaker.record import BreakerState, Override, OverrideAction
 from hotstage.clock import boot_id
 from hotstage.config.settings import PageConfig, StoreConfig
 from hotstage.daemon.publisher import Publisher
@@ -101,3 +101,19 @@ def test_the_page_tells_callers_at_once(publisher, tmp_path: Path, clock, make):
 
 def test_what_could_not_be_written_is_counted_at_the_end(publisher):
     assert publisher.close() == 0
+
+
+def test_an_override_that_takes_the_place_of_another_is_kept_although_no_state_moves(
+    publisher, store, make, clock
+):
+    def ordered(seconds: int) -> None:
+        until_ns = clock.monotonic_ns() + seconds * 1_000_000_000
+        order = Override(OverrideAction.force_open, "uid 0", "", clock.monotonic_ns(), until_ns)
+        record = make.breaker(override=order, transitions=())
+        publisher.changes(clock.monotonic_ns(), WindowUpdate(), (), (record,), lambda: EMPTY)
+
+    ordered(600)
+    ordered(60)
+    publisher.close()
+    (kept,) = store.restored_breakers()
+    assert kept.override.until_ns == clock.monotonic_ns() + 60 * 1_000_000_000
