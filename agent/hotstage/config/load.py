@@ -154,6 +154,8 @@ def _convert(tree: Tree, place: str, text: str = "") -> Config:
 
 
 def _explain(message: str, place: str, text: str) -> ConfigError:
+    # A key may be quoted and hold anything: none of it may move a terminal or make a line of a log.
+    message = "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in message)
     unknown = _FIELD.search(message)
     if unknown:
         key, at = unknown["field"], unknown["at"] or ""

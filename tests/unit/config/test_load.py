@@ -211,3 +211,11 @@ def test_a_conf_d_that_is_a_file_is_named(write, tmp_path: Path):
     (tmp_path / "conf.d").write_text("")
     with pytest.raises(ConfigError, match=r"conf\.d: Not a directory"):
         load(write(""))
+
+
+@pytest.mark.parametrize("key", ['"a\\u001b[31mb"', '"a\\nERROR b"', '"a\\u202eb"'])
+def test_no_key_moves_a_terminal_or_makes_a_line_of_a_log(write, key: str):
+    with pytest.raises(ConfigError) as caught:
+        load(write(f"{key} = 1\n"))
+    assert caught.value.message.isprintable()
+    assert "there is no section [a" in caught.value.message
