@@ -97,8 +97,12 @@ def _below(base: str, path: str) -> str:
 
 def _checked(url: str, key: str) -> str:
     """The URL; it may end up in a log, so it must not carry a password."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or not url.isascii() or not url.isprintable() or " " in url:
         raise ConfigError(f"{key} is no http(s) URL", remedy="write e.g. `http://127.0.0.1:4318`")
     if parts.username or parts.password:
         raise ConfigError(

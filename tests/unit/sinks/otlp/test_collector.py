@@ -49,7 +49,18 @@ def test_signals_can_be_switched_off_and_all_of_them_by_the_standard_variable():
     assert Collector.of(OtlpConfig(endpoint=URL), {"OTEL_SDK_DISABLED": "true"}) is None
 
 
-@pytest.mark.parametrize("bad", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "127.0.0.1:4318",
+        "grpc://127.0.0.1:4317",
+        "http://",
+        "http://[::1",
+        "http://x:99999999",
+        "http://a b",
+        "http://a\x1bb",
+    ],
+)
 def test_an_address_that_is_no_url_is_refused_by_its_key(bad):
     with pytest.raises(ConfigError, match=r"otlp\.endpoint is no http"):
         Collector.of(OtlpConfig(endpoint=bad), {})
