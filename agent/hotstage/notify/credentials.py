@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hotstage.config.settings import Destination
+from hotstage.config.source import read_text
 from hotstage.errors import ConfigError
 from hotstage.notify.signing import Secret, parse_secrets
 
@@ -78,9 +79,9 @@ def _read(name: str, environment: Mapping[str, str], where: str, setting: str) -
     path = Path(directory or os.curdir) / name
     origin = f"{where}: {path}"
     try:
-        return path.read_text(), origin
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
+        return read_text(path), origin
+    except ConfigError as error:
+        reason = error.message.removeprefix(f"{path}: ")
         remedy = f"check {setting}"
         if directory is None and not Path(name).is_absolute():
             remedy += "; a relative name is a systemd credential: outside its unit set CREDENTIALS_DIRECTORY"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,17 @@ def test_an_unknown_group_is_refused_where_the_agent_begins():
     with pytest.raises(ConfigError, match="no group no-such-group"):
         group_id("no-such-group")
     assert list(refusals(Config(http=HttpConfig(socket_group="no-such-group")), {}))
+
+
+def test_no_file_with_a_secret_holds_the_check_up_when_it_is_none(said, tmp_path: Path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    code, text = said(
+        f'[http]\ntoken_file = "{fifo}"\n[otlp]\nheaders_file = "{fifo}"\nendpoint = "http://h"\n'
+        f'[[notify.destinations]]\nname = "d"\nurl = "https://h.example"\nsecret_file = "{fifo}"\n'
+    )
+    assert code == 2
+    assert text.count("not a regular file") == 3
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])

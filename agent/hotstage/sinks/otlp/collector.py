@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from hotstage.config.settings import OtlpConfig
+from hotstage.config.source import read_text
 from hotstage.errors import ConfigError
 
 _PATHS = {"traces": "v1/traces", "metrics": "v1/metrics", "logs": "v1/logs"}
@@ -57,9 +58,9 @@ def read_headers(path: Path) -> dict[str, str]:
     Raises ConfigError; its message holds no value.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        lines = read_text(path).splitlines()
+    except ConfigError as error:
+        reason = error.message.removeprefix(f"{path}: ")
         raise ConfigError(
             f"otlp.headers_file {path} cannot be read: {reason}", remedy="name a file that the agent may read"
         ) from error
