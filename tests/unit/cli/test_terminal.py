@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -25,11 +26,11 @@ def shown_on_a_terminal(monkeypatch, *actions) -> str:
         patched.setenv("TERM", "xterm")
         for action in actions:
             action()
-        stream.flush()
-        os.set_blocking(near, False)
-        shown = os.read(near, 1 << 16).decode()
-    os.close(near)
-    return shown
+    shown = b""
+    with os.fdopen(near, "rb", buffering=0) as terminal_side, contextlib.suppress(OSError):
+        while part := terminal_side.read(1 << 16):  # until EIO: the other side is closed
+            shown += part
+    return shown.decode()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
