@@ -7,8 +7,9 @@
         return busy()
 
 A caller that knows nothing admits: no agent, no page, no such breaker and a breaker in dry run all answer
-True. A breaker whose word is stale answers by its own policy, which is to admit unless the operator chose
-otherwise. Nothing here raises or blocks; a question costs about a microsecond.
+True; one that a person has tripped sheds in dry run, too. A breaker whose word is stale answers by its own
+policy, which is to admit unless the operator chose otherwise. Nothing here raises or blocks; a question costs
+about a microsecond.
 
 The layout is described in `hotstage.breaker.page`; a test compares the two.
 """

@@ -159,9 +159,9 @@ class WindowsConfig(Section, frozen=True, kw_only=True):
 class BreakersConfig(Section, frozen=True, kw_only=True):
     """Admit or shed, per scope."""
 
-    enforced: Annotated[bool, Meta(description="callers should heed an open breaker; false is a dry run")] = (
-        False
-    )
+    enforced: Annotated[
+        bool, Meta(description="callers heed an open breaker; false is a dry run, in which they heed trips")
+    ] = False
     min_severity: Annotated[
         Literal["info", "warning", "critical"], Meta(description="windows below this do not move a breaker")
     ] = "warning"
