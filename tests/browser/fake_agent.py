@@ -203,7 +203,7 @@ class Script:
                 "cool-down over; 3 of 5 recovery checks passed",
             ),
             _breaker("gpu:GPU-5f1c2d3e-90ab-4cde-8f01-23456789abcd", "closed", since, "", enforced=True),
-            _breaker("host", "closed", since, "", override={"action": "metrics_only", "actor": "uid 0"}),
+            _breaker("host", "metrics_only", since, "", override=_override("metrics_only", since)),
         ]
         if self.mode == "fault":
             rows[0] = _breaker(
@@ -301,6 +301,19 @@ def _breaker(
         "stale": False,
         "reason": reason,
         "transitions": [],
+    }
+
+
+def _override(action: str, since: int) -> dict[str, Any]:
+    until = since + 3_600_000_000_000
+    return {
+        "action": action,
+        "actor": "uid 0",
+        "reason": "maintenance",
+        "since": stamp(since),
+        "since_ns": since,
+        "until": stamp(until),
+        "until_ns": until,
     }
 
 
