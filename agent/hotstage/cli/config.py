@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from hotstage.cli.reading import config_file, configuration
-from hotstage.cli.terminal import print_json
+from hotstage.cli.terminal import print_json, say
 from hotstage.config.load import problems
 from hotstage.config.render import example, schema, shown, toml
 from hotstage.errors import ConfigError, HotstageError
@@ -42,12 +42,12 @@ def check() -> None:
     wrong = list(refusals(checked, os.environ))
     rules, left_out = load_rules(checked.detect.rules_files, builtin=checked.detect.builtin_rules)
     for problem in left_out:
-        click.echo(f"a rule is left out: {problem}", err=True)
+        say(f"a rule is left out: {problem}", err=True)
     refused: list[HotstageError] = []
     with contextlib.suppress(ConfigError):  # one of `refusals` already
         refused += refused_destinations(checked, os.environ)
     for error in refused:
-        click.echo(f"a destination is refused: {error.message}\n  remedy: {error.remedy}", err=True)
+        say(f"a destination is refused: {error.message}\n  remedy: {error.remedy}", err=True)
     if wrong:
         _end(wrong)
     if left_out or refused:
@@ -57,7 +57,7 @@ def check() -> None:
 
 def _end(wrong: Sequence[HotstageError]) -> NoReturn:
     for error in wrong:
-        click.echo(f"{error.message}\n  remedy: {error.remedy}", err=True)
+        say(f"{error.message}\n  remedy: {error.remedy}", err=True)
     raise SystemExit(ConfigError.exit_code)
 
 
