@@ -79,6 +79,9 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:40]}…{text[-10:]}"
 
 
+_NO_DESTINATION = "no destination is configured: add [[notify.destinations]] to the configuration"
+
+
 @click.group()
 def webhook() -> None:
     """Destinations of webhooks: how they stand, try one, send events again."""
@@ -119,6 +122,8 @@ def test(name: str | None, all_of_them: bool, as_json: bool) -> None:
     results = [_tried(config, each) for each in chosen]
     if as_json:
         print_json({"tests": results})
+    elif not results:
+        say(_NO_DESTINATION)
     else:
         for result in results:
             _print_result(result)
@@ -226,8 +231,7 @@ def _state(each: Target | RefusedTarget, of: Counts | None) -> str:
         return "new"
     if of.disabled_error is not None:
         return "disabled"
-    failed_last = (of.error_wall_ns or 0) > (of.delivered_wall_ns or 0)
-    return "failing" if failed_last and of.pending else "ok"
+    return "failing" if (of.error_wall_ns or 0) > (of.delivered_wall_ns or 0) else "ok"
 
 
 def _print_standings(rows: Sequence[dict[str, Any]]) -> None:
@@ -257,7 +261,7 @@ def _print_standings(rows: Sequence[dict[str, Any]]) -> None:
             )
             for row in rows
         ],
-        empty="no destination is configured: add [[notify.destinations]] to the configuration",
+        empty=_NO_DESTINATION,
     )
 
 

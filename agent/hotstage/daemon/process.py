@@ -103,8 +103,9 @@ class Daemon:
             self._heart.stopping()
 
     def _build(self, stack: ExitStack) -> None:
-        """Everything that can refuse comes first: the port, the state directory, the probes."""
+        """Everything that can refuse comes first: addresses, the state directory, the port, the probes."""
         config, clock = self._config, self._clock
+        access = Access.of(config.http)
         rules, problems = load_rules(config.detect.rules_files, builtin=config.detect.builtin_rules)
         for problem in problems:
             log.warning("a rule is left out: %s", problem)
@@ -162,7 +163,7 @@ class Daemon:
             cell=self.cell,
             sources=self._table(),
             store=self.store,
-            access=Access.of(config.http),
+            access=access,
             clock=clock,
             events=self.publisher.stream,
             outbox_bell=self.publisher.outbox_bell,

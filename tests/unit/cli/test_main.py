@@ -97,3 +97,13 @@ def test_words_of_strangers_in_an_error_control_no_terminal(monkeypatch, capsys)
     code, said = run([], capsys)
     assert code == 1
     assert said == "hotstage: ?]0;x? ?31m\n  remedy: two\nlines ?[0m\n"
+
+
+def test_an_agent_that_may_not_listen_leaves_nothing_behind(tmp_path, capsys):
+    file = tmp_path / "config.toml"
+    places = {"store.directory": "state", "page.path": "page", "http.socket": "agent.sock"}
+    settings = [f'{key} = "{tmp_path / name}"' for key, name in places.items()]
+    file.write_text("\n".join([*settings, 'http.listen = "0.0.0.0:0"']))
+    code, said = run(["--config", str(file), "agent"], capsys)
+    assert code == 2 and "without a token" in said
+    assert list(tmp_path.iterdir()) == [file]

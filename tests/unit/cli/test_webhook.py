@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `hotstage webhook replay` takes for a time and for an id."""
+"""What `hotstage webhook replay` takes for a time and for an id; how a destination is said to stand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from hotstage.cli.webhook import EventId, PastTime, webhook
+from hotstage.cli.webhook import EventId, PastTime, _state, webhook
+from hotstage.config.settings import Destination
+from hotstage.notify.db import Counts
+from hotstage.notify.destinations import Target
 
 HOUR_NS = 3600 * 10**9
 
@@ -69,3 +72,22 @@ def test_the_command_ends_with_2_and_no_traceback(arguments):
     done = CliRunner().invoke(webhook, ["replay", *arguments])
     assert done.exit_code == 2
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("counts", "state"),
+    [
+        (None, "new"),
+        (Counts("a"), "ok"),
+        (Counts("a", delivered=3, delivered_wall_ns=20, failed=1, error="HTTP 503", error_wall_ns=10), "ok"),
+        (
+            Counts("a", delivered=3, delivered_wall_ns=10, error="HTTP 503", error_wall_ns=20, pending=2),
+            "failing",
+        ),
+        (Counts("a", dead=10, error="HTTP 400", error_wall_ns=20), "failing"),
+        (Counts("a", disabled_error="HTTP 410", error_wall_ns=20), "disabled"),
+    ],
+)
+def test_a_destination_whose_last_attempt_failed_is_failing_though_nothing_waits(counts, state):
+    target = Target.of(Destination(name="a", url="http://127.0.0.1:9/", format="plain"), {})
+    assert _state(target, counts) == state
