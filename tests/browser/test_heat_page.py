@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import Served
+from explorers import Served
 from fake_agent import FakeAgent
 from view import View
 

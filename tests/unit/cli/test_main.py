@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 
 import click
 import pytest
@@ -99,11 +101,12 @@ def test_words_of_strangers_in_an_error_control_no_terminal(monkeypatch, capsys)
     assert said == "hotstage: ?]0;x? ?31m\n  remedy: two\nlines ?[0m\n"
 
 
-def test_an_agent_that_may_not_listen_leaves_nothing_behind(tmp_path, capsys):
+def test_an_agent_that_may_not_listen_leaves_nothing_behind(tmp_path):
     file = tmp_path / "config.toml"
     places = {"store.directory": "state", "page.path": "page", "http.socket": "agent.sock"}
     settings = [f'{key} = "{tmp_path / name}"' for key, name in places.items()]
     file.write_text("\n".join([*settings, 'http.listen = "0.0.0.0:0"']))
-    code, said = run(["--config", str(file), "agent"], capsys)
-    assert code == 2 and "without a token" in said
+    command = [sys.executable, "-m", "hotstage", "--config", str(file), "agent"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "without a token" in done.stderr
     assert list(tmp_path.iterdir()) == [file]
