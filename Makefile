@@ -9,6 +9,7 @@ TESTS := $(VENV)/.complete-tests
 PREFIX ?= /opt/hotstage
 DESTDIR ?=
 PYTEST := $(BIN)/python -m pytest
+SELECTED := not image and not clean_debian
 
 .PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside packages wheel deb image install uninstall
 
@@ -26,10 +27,10 @@ test: setup-tests ## lint, types, unit, BPF, integration and browser tests
 	wait $$beside; beside=$$?; cat $(VENV)/beside.log; exit $$((host || beside))
 
 host: setup-tests ## what loads real BPF, starts demos and drives a browser, one after the other
-	$(PYTEST) --durations=20 tests/bpf tests/simhost tests/integration tests/browser
+	$(PYTEST) --durations=20 -m '$(SELECTED) and host' tests
 
 beside: lint
-	$(PYTEST) -q --durations=10 tests/unit tests/contracts tests/packaging
+	$(PYTEST) -q --durations=10 -m '$(SELECTED) and not host' tests
 
 check: lint ## what needs no root: lint, types, unit tests
 	$(PYTEST) tests/unit tests/contracts -q
@@ -46,7 +47,7 @@ unit integration: setup-tests ## one layer of the tests
 	$(PYTEST) tests/$@
 
 kernel browser: setup-tests ## one kind of test: real BPF, real browser
-	$(PYTEST) -m '$@ and not clean_debian and not image' tests
+	$(PYTEST) -m '$@ and $(SELECTED)' tests
 
 bench: setup ## the published numbers: overhead, counting
 	$(BIN)/hotstage bench overhead

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +45,14 @@ def clock() -> FakeClock:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Kernel tests fail without root rather than pass unseen: real BPF is what they are for."""
+    """`host` marks what must run alone: it loads probes, starts CUDA programs that probes would see, or draws
+    in 3D. Kernel tests fail without root rather than pass unseen: real BPF is what they are for.
+    """
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        markers = {mark.name for mark in item.iter_markers()}
+        if folder in ("bpf", "simhost", "browser") or markers & {"kernel", "browser"}:
+            item.add_marker(pytest.mark.host)
     if os.geteuid() == 0:
         return
     for item in items:
