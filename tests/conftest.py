@@ -45,13 +45,12 @@ def clock() -> FakeClock:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`host` marks what must run alone: it loads probes, starts CUDA programs that probes would see, or draws
-    in 3D. Kernel tests fail without root rather than pass unseen: real BPF is what they are for.
+    """`host` marks what must run alone: it loads probes, or starts CUDA programs that probes would see. Kernel
+    tests fail without root rather than pass unseen: real BPF is what they are for.
     """
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        markers = {mark.name for mark in item.iter_markers()}
-        if folder in ("bpf", "simhost", "browser") or markers & {"kernel", "browser"}:
+        if folder in ("bpf", "simhost") or item.get_closest_marker("kernel"):
             item.add_marker(pytest.mark.host)
     if os.geteuid() == 0:
         return
