@@ -21,7 +21,7 @@ run: setup ## the demo: a simulated GPU host, a fault within the first minute, t
 
 # What needs the host for itself (probes see every process) runs beside what does not; the latter reports last.
 test: setup-tests ## lint, types, unit, BPF, integration and browser tests
-	@echo "lint, unit, contract and packaging tests run beside the others and report after them"
+	@echo "what does not need the host for itself runs beside the others and reports after them"
 	@$(MAKE) --no-print-directory beside >$(VENV)/beside.log 2>&1 & beside=$$!; \
 	$(MAKE) --no-print-directory host; host=$$?; \
 	wait $$beside; beside=$$?; cat $(VENV)/beside.log; exit $$((host || beside))
