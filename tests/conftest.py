@@ -45,8 +45,9 @@ def clock() -> FakeClock:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`host` marks what must run alone: it loads probes, or starts CUDA programs that probes would see. Kernel
-    tests fail without root rather than pass unseen: real BPF is what they are for.
+    """`host` marks what must run alone: it loads probes, or starts CUDA programs that probes would see.
+
+    Kernel tests fail without root rather than pass unseen: real BPF is what they are for.
     """
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
