@@ -110,6 +110,18 @@ def test_a_stalled_encoder_is_caught_named_and_delivered():
     assert report["agent"]["rss_bytes"] <= 100 << 20
 
 
+def test_a_fault_nobody_tuned_for_is_caught(tmp_path: Path):
+    faults = tmp_path / "faults.toml"
+    faults.write_text(
+        "[[fault]]\nname = 'slow-align'\nstage = 'cross_modal_align'\nmodality = 'video'\n"
+        "factor = 6.0\nshape = 'step'\nstart = 15\nend = 26\n"
+    )
+    report = demo("--faults", str(faults), seconds=34, seed=4716)
+    fault = the_fault(report)
+    assert fault["delay_seconds"] <= 9.0  # the time of eight affected requests at 1.2 videos/s, and a bit
+    assert fault["entity"] == {"stage": "cross_modal_align", "modality": "video"}
+
+
 def test_a_hung_server_is_caught_although_its_health_is_green():
     report = demo("--fault", "hang@10-20", seconds=28, seed=4712)
     fault = the_fault(report)
@@ -130,25 +142,12 @@ def test_an_xid_is_caught_within_a_second_through_bcc_and_the_counts_are_the_sam
     assert_stages_agree_with_the_truth(report)
 
 
-@pytest.mark.parametrize(("negative", "seed"), [("load-ramp@8-26", 4714), ("idle@9-17", 4715)])
-def test_a_hard_negative_opens_no_window(negative: str, seed: int):
-    report = demo("--fault", negative, seconds=27, seed=seed)
+def test_hard_negatives_open_no_window():
+    report = demo("--fault", "idle@8-15", "--fault", "load-ramp@18-34", seconds=36, seed=4714)
     assert report["windows"] == []
     assert report["faults"] == []
-    assert report["hard_negatives"] == [negative.split("@", maxsplit=1)[0]]
+    assert set(report["hard_negatives"]) == {"idle", "load-ramp"}
     assert_counts_are_exact(report)
-
-
-def test_a_fault_nobody_tuned_for_is_caught(tmp_path: Path):
-    faults = tmp_path / "faults.toml"
-    faults.write_text(
-        "[[fault]]\nname = 'slow-align'\nstage = 'cross_modal_align'\nmodality = 'video'\n"
-        "factor = 6.0\nshape = 'step'\nstart = 15\nend = 26\n"
-    )
-    report = demo("--faults", str(faults), seconds=34, seed=4716)
-    fault = the_fault(report)
-    assert fault["delay_seconds"] <= 9.0  # the time of eight affected requests at 1.2 videos/s, and a bit
-    assert fault["entity"] == {"stage": "cross_modal_align", "modality": "video"}
 
 
 @pytest.mark.parametrize("moment", ["building", "attaching"])
