@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from support.alert_faults import AFTER, AT_ONCE, LEFT_TO_PROMTOOL, ONE_AFTER_THE_OTHER
 from support.dashboards import DASHBOARDS, ROOT, selected
 
 from generate.alert import filled
@@ -197,10 +198,19 @@ def test_a_section_says_what_it_means_where_to_look_and_what_to_do(alert):
 
 
 def test_the_runbook_marks_those_that_a_test_has_seen_fire():
-    told = set(
-        re.findall(r'"(Hotstage\w+)"', (ROOT / "tests/integration/monitoring/test_faults.py").read_text())
-    )
-    assert {name for name, text in sections().items() if "**Means** (seen)" in text} == told
+    seen = {name for name, text in sections().items() if "**Means** (seen)" in text}
+    assert seen == {*ONE_AFTER_THE_OTHER, *AT_ONCE, *AFTER}
+
+
+def test_every_alert_is_fired_by_a_real_fault_or_left_to_promtool_for_a_reason():
+    fired = {*ONE_AFTER_THE_OTHER, *AT_ONCE, *AFTER}
+    assert fired | LEFT_TO_PROMTOOL.keys() == {alert.name for alert in ALERTS}
+    assert fired & LEFT_TO_PROMTOOL.keys() == set()
+
+
+def test_the_table_of_faults_one_after_the_other_is_what_that_test_waits_for():
+    text = (ROOT / "tests/integration/monitoring/test_faults.py").read_text()
+    assert set(re.findall(r'wait_told\("(\w+)"', text)) == ONE_AFTER_THE_OTHER.keys()
 
 
 def commands_named(text: str) -> set[tuple[str, ...]]:

@@ -41,6 +41,9 @@ GPUS = (
     GpuIdentity("GPU-5a3c0de1-0000-4000-8000-0000000000b3", "00000000:B3:00.0"),
 )
 
+IDLE, HARDWARE_SLOWDOWN = 0x1, 0x8 | 0x40 | 0x80
+"""NVML's clock event reasons. A hardware one stays on the page for as long as whoever set it wants."""
+
 OFF_THE_BUS = 79
 """The XID after which NVML calls the GPU lost."""
 
@@ -103,7 +106,8 @@ class GpuModel:
         device.temperature_celsius = round(self._celsius[index])
         device.sm_clock_mhz = 1410 if load > 0.02 else 210
         device.memory_clock_mhz = 1593
-        device.clock_reasons = 0 if load > 0.02 else 1
+        hardware = device.clock_reasons & HARDWARE_SLOWDOWN
+        device.clock_reasons = hardware if load > 0.02 else hardware | IDLE
         device.energy_millijoules = int(self._millijoules[index])
 
 

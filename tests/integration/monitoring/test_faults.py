@@ -2,7 +2,7 @@
 """One demo in which one thing after the other goes wrong, as two engines and an Alertmanager see it.
 
 The tests follow the demo's time and stand in its order. The rules are the shipped ones in quick motion: see
-FASTER in conftest.py.
+FASTER in support/alarms.py.
 """
 
 from __future__ import annotations

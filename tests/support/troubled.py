@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated host with an agent, a notifier, an engine, a collector and receivers: each can be made to fail.
+
+Everything is its own process or its own server, so that a test breaks one and sees what is told of it. Needs
+root; the state directory is a file system of 3 MB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from hotstage.cli.client import AgentClient
+from hotstage.cli.demo.layout import DemoLayout, lay_out
+from hotstage.cli.demo.run import _unattached
+from hotstage.cli.demo.simulated import SimulatedHost
+from hotstage.clock import SystemClock
+from hotstage.config.engines import EngineEndpoint, EnginesConfig
+from hotstage.config.render import toml
+from hotstage.config.settings import Config, Destination, OtlpConfig, ProbesConfig
+from hotstage.errors import HotstageError
+from hotstage.simhost.gpus import GPUS
+from hotstage.simhost.page import PAGE_FILE, Device, Page
+from support.alarms import Alarms, faster_rules, told_receiver
+from support.monitoring import Tsdb, end, prometheus, wait_for
+from support.otlp import Received
+from support.otlp import receiver as otlp_receiver
+from support.receivers import RawReceiver
+
+FAILING = ("gone", "refusing", "down")
+"""Destinations that answer as told; beside them `unsafe`, an address that no webhook may go to."""
+PROGRAM = Path(__file__).resolve().parents[1] / "integration/programs/troublesome_server.py"
+PENDING_MAX = 20
+
+
+@dataclass
+class Troubled:
+    """The host and all that watches it. `lonely` is a second Prometheus, whose target can be taken away."""
+
+    alarms: Alarms
+    lonely: Tsdb
+    lonely_config: Path
+    layout: DemoLayout
+    host: SimulatedHost
+    engine: subprocess.Popen[str]
+    notifier: subprocess.Popen[str]
+    server: subprocess.Popen[str]
+    collector: Received
+    receivers: dict[str, RawReceiver] = field(default_factory=dict)
+
+    @property
+    def client(self) -> AgentClient:
+        return AgentClient(socket_path=self.layout.config.http.socket)
+
+    def override(self, action: str, breaker: str) -> None:
+        """As `hotstage breakers trip` or `reset`, by the command itself."""
+        ttl = ["--ttl", "10m"] if action == "trip" else []
+        command = [sys.executable, "-m", "hotstage", "--config", str(self.layout.config_file), "breakers"]
+        subprocess.run([*command, action, breaker, *ttl], check=True, stdout=subprocess.DEVNULL, timeout=20)
+
+    def do(self, word: str) -> None:
+        """Have the troublesome server do something."""
+        assert self.server.stdin and self.server.stdout
+        print(word, file=self.server.stdin, flush=True)
+        assert self.server.stdout.readline().strip() == word
+
+    def slow_down(self, gpu: int, reasons: int) -> None:
+        """NVML gives these reasons for lower clocks from now on."""
+        offset = Page.devices.offset + gpu * ctypes.sizeof(Device) + Device.clock_reasons.offset
+        with (self.host.nvml_directory / PAGE_FILE).open("r+b") as page:
+            page.seek(offset)
+            page.write(reasons.to_bytes(4, sys.byteorder))
+
+    def forget_target(self) -> None:
+        """Take the lonely Prometheus its target, as service discovery may."""
+        document = yaml.safe_load(self.lonely_config.read_text(encoding="utf-8"))
+        document["scrape_configs"][0]["static_configs"] = []
+        self.lonely_config.write_text(yaml.safe_dump(document), encoding="utf-8")
+        self.lonely.process.send_signal(signal.SIGHUP)
+
+    def fill_disk(self) -> None:
+        """Somebody else's file takes what is left of the state directory's file system."""
+        path = Path(self.layout.config.store.directory) / "others"
+        with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"x" * 4096)
+
+
+@contextmanager
+def troubled_host(directory: Path, *faults: str, seed: int) -> Iterator[Troubled]:
+    """Entered when probes are attached and Prometheus has its first samples; traffic has not begun."""
+    with ExitStack() as stack:
+        host = SimulatedHost.start(
+            directory / "host", seed=seed, faults=faults, faults_file=None, clock=SystemClock()
+        )
+        stack.callback(host.end)
+        engine = _started(stack, directory, "engine", [sys.executable, "-m", "hotstage.simhost.engine"])
+        server = _started(
+            stack,
+            directory,
+            "server",
+            [sys.executable, str(PROGRAM), str(host.nvml_directory / "libsimserver.so")],
+            CUDA_VISIBLE_DEVICES=GPUS[1].uuid,
+        )
+        collector = stack.enter_context(otlp_receiver())
+        receivers = {name: stack.enter_context(RawReceiver()) for name in ("receiver", *FAILING)}
+        layout = lay_out(directory, loader="auto", nvml_directory=host.nvml_directory)
+        config = _config(layout.config, _said(engine, "url"), collector.url, receivers)
+        layout.config_file.write_text(toml(msgspec.to_builtins(config)), encoding="utf-8")
+        _mount(stack, config.store.directory)
+        hotstage = [sys.executable, "-m", "hotstage", "--config", str(layout.config_file)]
+        _started(stack, directory, "agent", [*hotstage, "agent"])
+        client = AgentClient(socket_path=config.http.socket)
+        assert server.stdout and server.stdout.readline() == "ready\n"
+        wait_for(lambda: _is_attached(client, (*host.pids, server.pid)), "the probes to be attached", 60)
+        notifier = _started(stack, directory, "notifier", [*hotstage, "notify"])
+        router, told = stack.enter_context(told_receiver(directory))
+        rules, target = faster_rules(directory), [config.http.listen]
+        first, lonely = (
+            stack.enter_context(
+                prometheus(directory / name, target, rule_files=rules, alertmanager=router.url)
+            )
+            for name in ("first", "lonely")
+        )
+        for each in (first, lonely):
+            wait_for(lambda each=each: each.query("hotstage_up"), "Prometheus to have scraped")
+        yield Troubled(
+            Alarms(first, told),
+            lonely,
+            directory / "lonely/prometheus/prometheus.yml",
+            layout,
+            host,
+            engine,
+            notifier,
+            server,
+            collector,
+            receivers,
+        )
+
+
+def _config(config: Config, engine_url: str, collector_url: str, receivers: dict[str, RawReceiver]) -> Config:
+    replace = msgspec.structs.replace
+    (whole,) = config.notify.destinations
+    destinations = [
+        replace(whole, name=name, url=receiver.url + "/events") for name, receiver in receivers.items()
+    ]
+    destinations.append(Destination(name="unsafe", url="https://169.254.169.254/events", format="plain"))
+    return replace(
+        config,
+        probes=ProbesConfig(events_ring_bytes=16_384),
+        engines=EnginesConfig(period_seconds=1.0, endpoints=[EngineEndpoint(name="vllm-0", url=engine_url)]),
+        store=replace(config.store, pending_max=PENDING_MAX),
+        notify=replace(config.notify, destinations=destinations, retry_max_seconds=2.0),
+        otlp=OtlpConfig(endpoint=collector_url, period_seconds=1.0, baseline_ratio=1.0, timeout_seconds=2.0),
+    )
+
+
+def _mount(stack: ExitStack, place: str) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", place], check=True)
+    stack.callback(subprocess.run, ["umount", "-l", place], check=True)
+
+
+def _started(
+    stack: ExitStack, directory: Path, name: str, command: list[str], **variables: str
+) -> subprocess.Popen[str]:
+    """One process with pipes, its standard error in a file; ended with the stack, even while stopped."""
+    with (directory / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, **variables},
+        )
+    stack.callback(_end, process)
+    return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+    end(process)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+def _said(process: subprocess.Popen[str], key: str) -> str:
+    assert process.stdout
+    return str(json.loads(process.stdout.readline())[key])
+
+
+def _is_attached(client: AgentClient, pids: tuple[int, ...]) -> bool:
+    try:
+        return not _unattached(client.get("/v1/coverage"), pids)
+    except HotstageError:
+        return False
