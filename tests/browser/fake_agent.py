@@ -79,7 +79,11 @@ class Script:
         return {**common, **getattr(self, path.strip("/").replace("/", "_").split("?")[0])(now)}
 
     def v1_heat(self, now: float) -> dict[str, Any]:
-        basis = {"heat": "requests/s x weight", "load": "mean of CPU and memory load of the instance"}
+        basis = {
+            "heat": "requests/s x weight",
+            "load": "mean of CPU and memory load of the instance",
+            "heat_weight": "requests",
+        }
         if self.mode == "empty":
             return {"basis": basis, "points": []}
         return {"basis": basis, "points": [self._point(n, now - self.began) for n in range(self.count)]}
@@ -114,6 +118,8 @@ class Script:
             "request_rate": rate,
             "latency_p95_seconds": None if young else p95,
             "requests": 11 if young else int(rate * 60),
+            "token_equivalent_latency_seconds": 0.0004 + 0.0001 * spread,
+            "slo_penalty_seconds": None if young else 0.3 * max(0.0, p95 - 0.5),
             "load_ratio": (cpu + memory) / 2,
             "cpu_load_ratio": cpu,
             "memory_load_ratio": memory,

@@ -14,27 +14,35 @@ from typing import Any
 from hotstage.breaker.record import BreakerRecord, Override, Transition
 from hotstage.clock import Clock, rfc3339
 from hotstage.detect.finding import Evidence
+from hotstage.frame.class_table import ClassTable
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
-from hotstage.frame.request_statistics import ClassTable, ComponentTable
+from hotstage.frame.heat import BASIS
+from hotstage.frame.request_statistics import ComponentTable
 from hotstage.windows.window import AnomalyWindow
 
 Document = dict[str, Any]
 
-HEAT_BASIS = {"heat": "requests/s × weight", "load": "mean of CPU and memory load of the instance"}
+LOAD_BASIS = "mean of CPU and memory load of the instance"
 
 
-def heat(frame: Frame, endpoint_modality: Mapping[str, str]) -> Document:
-    """One point per endpoint × instance: X heat, Y p95 latency, Z load."""
+def heat(
+    frame: Frame | None, endpoint_modality: Mapping[str, str], heat_weight: str = "requests"
+) -> Document:
+    """One point per endpoint × instance: X heat, Y p95 latency, Z load; `heat_weight` as in `[frame]`."""
+    basis = {"heat": BASIS[heat_weight], "load": LOAD_BASIS, "heat_weight": heat_weight}
+    if frame is None:
+        return {"basis": basis, "points": []}
     return {
-        "basis": HEAT_BASIS,
+        "basis": basis,
         "points": [_point(frame, route, endpoint_modality) for route in frame.of_kind(EntityKind.route)],
     }
 
 
 def _point(frame: Frame, route: Entity, endpoint_modality: Mapping[str, str]) -> Document:
     instance = Entity(EntityKind.instance, instance=route.instance)
+    endpoint = Entity(EntityKind.endpoint, endpoint=route.endpoint)
     return {
         "endpoint": route.endpoint,
         "instance": route.instance,
@@ -43,6 +51,8 @@ def _point(frame: Frame, route: Entity, endpoint_modality: Mapping[str, str]) ->
         "request_rate": frame.value(route, "request_rate"),
         "latency_p95_seconds": frame.value(route, "latency_p95_seconds"),
         "requests": _count(frame, route, "requests_ended"),
+        "token_equivalent_latency_seconds": frame.value(route, "token_equivalent_latency_seconds"),
+        "slo_penalty_seconds": frame.value(endpoint, "slo_penalty_seconds"),
         "load_ratio": frame.value(instance, "load_ratio"),
         "cpu_load_ratio": frame.value(instance, "cpu_load_ratio"),
         "memory_load_ratio": frame.value(instance, "memory_load_ratio"),
@@ -75,12 +85,16 @@ def _stage(frame: Frame, entity: Entity) -> Document:
 CLASS_BASIS = {
     "size": "input tokens, text and media, up to and including the edge; K = 1,024",
     "token_equivalent_ms": "sum of latency ÷ sum of weight × tokens, output included",
-    "slo_penalty_ms": "weight × max(0, p99 − baseline) of the class's modality, the heaviest of several",
+    "within_target_ratio": "share of the samples within the p99 that the class should have",
+    "slo_penalty_ms": "weight × max(0, p99 − baseline) of the class's modality, the heaviest of several;"
+    " by endpoint with the endpoint's own baseline and factor, where it has them",
 }
 
 
 def classes(table: ClassTable) -> Document:
-    """Classes of finished requests: by fingerprint alone, then by fingerprint and size."""
+    """Classes of finished requests: by fingerprint alone, by fingerprint and size, by endpoint and
+    fingerprint.
+    """
     return {"basis": CLASS_BASIS, **asdict(table)}
 
 

@@ -86,7 +86,10 @@ def openapi(api: Api, request: Request) -> Response:
 
 
 def heat(api: Api, request: Request) -> Response:
-    return _of_view(api, "heat", _heat)
+    def body(view: View) -> Document:
+        return documents.heat(view.frame, view.endpoint_modality, api.sources.heat_weight)
+
+    return _of_view(api, "heat", body)
 
 
 def stages(api: Api, request: Request) -> Response:
@@ -293,12 +296,6 @@ def _tag(content: bytes) -> str:
 
 def _live(api: Api, document: Document) -> Response:
     return Response(200, api.cell.encode(api.cell.view, document))
-
-
-def _heat(view: View) -> Document:
-    if view.frame is None:
-        return {"basis": documents.HEAT_BASIS, "points": []}
-    return documents.heat(view.frame, view.endpoint_modality)
 
 
 def _stages(view: View) -> Document:

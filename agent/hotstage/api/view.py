@@ -16,8 +16,9 @@ import msgspec
 from hotstage.api.documents import Document
 from hotstage.breaker.record import BreakerRecord
 from hotstage.clock import Clock, rfc3339
+from hotstage.frame.class_table import ClassTable, no_classes
 from hotstage.frame.frame import Frame
-from hotstage.frame.request_statistics import ClassTable, ComponentTable, no_classes, no_components
+from hotstage.frame.request_statistics import ComponentTable, no_components
 from hotstage.stages.snapshot_types import Snapshot
 from hotstage.windows.window import AnomalyWindow
 
@@ -62,6 +63,8 @@ class Sources:
     """(CLOCK_MONOTONIC of the tick) → finished requests by class."""
     components: Callable[[int], ComponentTable] = no_components
     """The same → their time by stage."""
+    heat_weight: str = "requests"
+    """`[frame] heat_weight`."""
 
 
 class ViewCell:

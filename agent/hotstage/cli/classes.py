@@ -13,6 +13,7 @@ from hotstage.cli.terminal import DASH, print_json, print_table, seconds
 _CLASS_COLUMNS = (
     "class",
     "size",
+    "endpoint",
     "requests",
     "per second",
     "mean",
@@ -20,6 +21,7 @@ _CLASS_COLUMNS = (
     "p95",
     "p99",
     "p99 target",
+    "within it",
     "ms/token eq.",
     "SLO penalty (ms)",
 )
@@ -29,7 +31,8 @@ _CLASS_COLUMNS = (
 @click.option("--components", "by_component", is_flag=True, help="The time of a request by stage instead.")
 @reading
 def classes(by_component: bool, as_json: bool, agent_url: str | None) -> None:
-    """Finished requests by modality fingerprint and size: rate, latency, cost per token equivalent, penalty.
+    """Finished requests by modality fingerprint, by size and by endpoint: rate, latency, share within the
+    target, cost per token equivalent, penalty.
 
     `--components` shows how long requests were in each stage, gateway, model_load and lora_apply among them.
     """
@@ -45,7 +48,7 @@ def classes(by_component: bool, as_json: bool, agent_url: str | None) -> None:
     else:
         print_table(
             _CLASS_COLUMNS,
-            [_class(row) for row in (*body["fingerprints"], *body["classes"])],
+            [_class(row) for row in (*body["fingerprints"], *body["classes"], *body["endpoints"])],
             empty="no request has ended yet",
         )
 
@@ -55,15 +58,20 @@ def _class(row: dict[str, Any]) -> tuple[Any, ...]:
     return (
         row["fingerprint"],
         row["size"] or "all",
+        row["endpoint"] or "all",
         row["requests"],
         float(row["rate"]),
         *times,
+        _share(row["within_target_ratio"]),
         row["token_equivalent_ms"],
         row["slo_penalty_ms"],
     )
 
 
 def _component(row: dict[str, Any]) -> tuple[Any, ...]:
-    share = DASH if row["share"] is None else f"{row['share']:.1%}"
     mean, p95 = seconds(row["mean_seconds"]), seconds(row["p95_seconds"])
-    return row["stage"], row["count"], mean, p95, row["variance"], share
+    return row["stage"], row["count"], mean, p95, row["variance"], _share(row["share"])
+
+
+def _share(value: float | None) -> str:
+    return DASH if value is None else f"{value:.1%}"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from hotstage.config.section import PositiveFloat, Section, Weight
+from hotstage.config.section import PositiveFloat, Section, Text, Weight
 
 Medium = Literal["text", "image", "audio", "video"]
 FingerprintName = Literal[
@@ -40,4 +40,12 @@ class ClassesConfig(Section, frozen=True, kw_only=True):
     target_seconds: Annotated[
         dict[FingerprintName, PositiveFloat],
         Meta(description="class → p99 that it should have; default llm 2, vlm .8, audio .3, others none"),
+    ] = field(default_factory=dict)
+    endpoint_slo_weights: Annotated[
+        dict[Text, Weight],
+        Meta(description="endpoint → factor on the penalty of its requests; default 1"),
+    ] = field(default_factory=dict)
+    endpoint_slo_baseline_seconds: Annotated[
+        dict[Text, PositiveFloat],
+        Meta(description="endpoint → p99 without penalty, in place of its modality's"),
     ] = field(default_factory=dict)

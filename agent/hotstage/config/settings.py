@@ -109,6 +109,13 @@ class FrameConfig(Section, frozen=True, kw_only=True):
     heat_weights: Annotated[
         dict[Text, Weight], Meta(description="endpoint → weight of its request rate in the heat; default 1")
     ] = field(default_factory=dict)
+    heat_weight: Annotated[
+        Literal["requests", "token_equivalents", "slo_penalty"],
+        Meta(
+            description="what else a request weighs in the heat: nothing, its endpoint's token equivalents"
+            " a request, or 1 + its endpoint's SLO penalty in seconds"
+        ),
+    ] = "requests"
     max_endpoints: Annotated[PositiveInt, Meta(description="endpoints told apart; the rest is `other`")] = 100
 
 

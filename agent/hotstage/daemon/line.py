@@ -21,6 +21,7 @@ from hotstage.engines.samples import EngineSample
 from hotstage.frame.frame import Frame
 from hotstage.frame.fuse import Fuser
 from hotstage.frame.history import History
+from hotstage.frame.request_costs import Penalties
 from hotstage.frame.request_statistics import RequestStatistics
 from hotstage.host.samples import HostSample
 from hotstage.probes.samples import CallSample, FastSample
@@ -54,6 +55,7 @@ class Line:
         self.assembler = Assembler(config.windows, WindowIds(clock))
         self.breakers = BreakerSet(config.breakers)
         self._pulses: list[Pulse] = []
+        self._penalties = Penalties()
 
     def fast(self, sample: FastSample) -> Step:
         """One pulse through detectors, windows and breakers."""
@@ -61,7 +63,9 @@ class Line:
         self._pulses.append(pulse)
         self.statistics.keep(sample.at_ns, sample.finished)
         findings = self.detectors.observe_pulse(pulse)
-        windows = self.assembler.advance(pulse.at_ns, findings, is_stale=bool(pulse.stale))
+        windows = self.assembler.advance(
+            pulse.at_ns, findings, is_stale=bool(pulse.stale), penalties=self._penalties
+        )
         transitions = self.breakers.advance(pulse.at_ns, pulse, windows.open)
         return Step(pulse, windows, tuple(transitions))
 
@@ -75,7 +79,9 @@ class Line:
     ) -> Frame:
         """The second that ends now, fused from its pulses and the slow sources; rules judge it."""
         pulses, self._pulses = self._pulses, []
-        frame = self.fuser.fuse(at_ns, pulses, calls, devices, host, engines)
+        costs = self.statistics.costs(at_ns)
+        self._penalties = costs.penalties
+        frame = self.fuser.fuse(at_ns, pulses, calls, devices, host, engines, costs)
         self.history.append(frame)
         if devices is not None:
             self.detectors.know_devices(devices)

@@ -277,6 +277,7 @@ class Daemon:
             is_ready=self.sources.is_ready,
             classes=self.line.statistics.classes,
             components=self.line.statistics.components,
+            heat_weight=self._config.frame.heat_weight,
         )
 
     def _facts(self) -> SelfFacts:

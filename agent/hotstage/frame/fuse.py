@@ -18,6 +18,7 @@ from hotstage.frame.columns import COLUMN_INDEX, COLUMNS, columns_of
 from hotstage.frame.engines import fill_engines
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
+from hotstage.frame.request_costs import RequestCosts
 from hotstage.frame.served import Cells, Served
 from hotstage.host.samples import HostSample
 from hotstage.probes.samples import CallSample
@@ -29,6 +30,7 @@ _PLACES = {
 }
 """Kind → the columns that speak of it."""
 
+_NO_COSTS = RequestCosts()
 _ORDER = {kind: place for place, kind in enumerate(EntityKind)}
 _EVER_SAMPLED = frozenset({DevicesState.sampling, DevicesState.failed, DevicesState.hung})
 
@@ -57,6 +59,7 @@ class Fuser:
         devices: DeviceSample | None = None,
         host: HostSample | None = None,
         engines: Sequence[EngineSample] = (),
+        costs: RequestCosts = _NO_COSTS,
     ) -> Frame:
         """The frame of the second that ends at `at_ns` (CLOCK_MONOTONIC). None = that source is unknown."""
         for pulse in pulses:
@@ -66,7 +69,7 @@ class Fuser:
             self._calls.take(calls)
             self._calls_ns = calls.at_ns
         cells: Cells = {HOST: {}}
-        self._served.fill(at_ns, cells)
+        self._served.fill(at_ns, cells, costs)
         self._fill_losses(pulses, at_ns, cells)
         pids = self._pids_by_instance()
         calls_are_fresh = is_fresh(self._calls_ns, at_ns, self._max_age_ns)

@@ -13,6 +13,8 @@ import numpy as np
 from hotstage.config.settings import FrameConfig
 from hotstage.frame.align import age_seconds
 from hotstage.frame.entity import HOST, Entity, EntityKind
+from hotstage.frame.heat import fill_heat
+from hotstage.frame.request_costs import RequestCosts
 from hotstage.frame.rolling import Codes, Rolling, Rows, nearest_ranks, sums
 from hotstage.stages.names import OTHER
 from hotstage.stages.pulse import NameTable, Pulse
@@ -43,6 +45,8 @@ _SPAN_DTYPE = np.dtype(
     [("at_ns", np.uint64), ("code", np.int64), ("seconds", np.float64), ("count", np.float64)]
 )
 
+_NO_COSTS = RequestCosts()
+
 _GROUPS: tuple[EntityKind, ...] = (
     EntityKind.host,
     EntityKind.endpoint,
@@ -57,7 +61,7 @@ class Served:
     def __init__(self, config: FrameConfig) -> None:
         self._window_ns = round(config.latency_window_seconds * 1e9)
         self._min_samples = config.quantile_min_samples
-        self._weights = config.heat_weights
+        self._config = config
         self._max_endpoints = config.max_endpoints
         self._requests = Rolling(_REQUEST_DTYPE, _REQUESTS_KEPT)
         self._spans = Rolling(_SPAN_DTYPE, _SPANS_KEPT)
@@ -119,7 +123,7 @@ class Served:
         for code, number in sums(spans["code"], spans["count"]).items():
             self._ended_stages[code] += int(number)
 
-    def fill(self, now_ns: int, cells: Cells) -> None:
+    def fill(self, now_ns: int, cells: Cells, costs: RequestCosts = _NO_COSTS) -> None:
         """Columns of source `requests` for all entities seen since the start."""
         pulse = self._pulse
         if pulse is None or self._first_ns is None:
@@ -134,7 +138,8 @@ class Served:
         for kind in _GROUPS:
             self._fill_group(kind, parts, now_ns, seconds, cells)
         self._fill_stages(now_ns, seconds, cells)
-        self._fill_heat(cells)
+        _fill_costs(costs, cells)
+        fill_heat(self._config, costs, cells)
 
     def _fill_group(self, kind: EntityKind, parts: _Parts, now_ns: int, seconds: float, cells: Cells) -> None:
         assert self._pulse is not None
@@ -179,18 +184,6 @@ class Served:
             cell["stage_rate"] = rates.get(code, 0.0) / seconds
             self._put_ranks(cell, ranks.get(code))
 
-    def _fill_heat(self, cells: Cells) -> None:
-        """Heat = request rate × weight; an endpoint's and an instance's is the sum over its routes."""
-        for entity in [entity for entity in cells if entity.kind is EntityKind.route]:
-            heat = cells[entity]["request_rate"] * self._weights.get(entity.endpoint or "", 1.0)
-            cells[entity]["endpoint_heat"] = heat
-            for whole in (
-                Entity(EntityKind.endpoint, endpoint=entity.endpoint),
-                Entity(EntityKind.instance, instance=entity.instance),
-            ):
-                cell = cells.setdefault(whole, {})
-                cell["endpoint_heat"] = cell.get("endpoint_heat", 0.0) + heat
-
     def _put_ranks(
         self, cell: dict[str, float], ranked: tuple[int, Sequence[float] | np.ndarray] | None
     ) -> None:
@@ -234,6 +227,17 @@ def _parts(recent: Rows, inflight: Rows, now_ns: int) -> _Parts:
         failed=recent[is_lost | (outcome == OUTCOME_ERROR)],
         late=recent[recent["at_ns"] > since_ns],
     )
+
+
+def _fill_costs(costs: RequestCosts, cells: Cells) -> None:
+    """Only of entities that are in the frame already: both count the same requests, but not at one time."""
+    for entity, cost in costs.by_entity.items():
+        if entity in cells:
+            cells[entity]["token_equivalent_latency_seconds"] = cost.seconds_each
+    for endpoint, seconds in costs.penalties.by_endpoint.items():
+        entity = Entity(EntityKind.endpoint, endpoint=endpoint)
+        if entity in cells:
+            cells[entity]["slo_penalty_seconds"] = seconds
 
 
 def _codes(kind: EntityKind, rows: Rows) -> Codes:

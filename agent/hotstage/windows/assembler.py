@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from hotstage.config.settings import WindowsConfig
 from hotstage.detect.finding import Finding, Severity
-from hotstage.windows.relation import explains, is_consequence, same_subject, weight
+from hotstage.frame.request_costs import Penalties
+from hotstage.windows.relation import explains, is_consequence, rank, same_subject, weight
 from hotstage.windows.window import AnomalyWindow, Candidate, Cause, WindowUpdate
 
 NewId = Callable[[int], str]
 """A sortable unique id for a window that opens at this CLOCK_MONOTONIC time."""
 
+_NO_PENALTIES = Penalties()
 _TOLD_AGAIN_NS = 1_000_000_000
 _MEMBERS_MAX = 16
 _EVIDENCE_MAX = 24
@@ -45,6 +47,7 @@ class Assembler:
     def __init__(self, config: WindowsConfig, new_id: NewId) -> None:
         self.take_over(config)
         self._new_id = new_id
+        self._penalties = _NO_PENALTIES
         self._stories: list[_Story] = []
         self.refused = 0
         """Windows that were not opened because too many were open."""
@@ -54,8 +57,18 @@ class Assembler:
         self._close_after_ns = round(config.close_after_seconds * 1e9)
         self._max_open = config.max_open
 
-    def advance(self, now_ns: int, findings: Sequence[Finding], *, is_stale: bool = False) -> WindowUpdate:
-        """One step. `is_stale`: the telemetry of this step may hide things (losses, missed ticks)."""
+    def advance(
+        self,
+        now_ns: int,
+        findings: Sequence[Finding],
+        *,
+        is_stale: bool = False,
+        penalties: Penalties = _NO_PENALTIES,
+    ) -> WindowUpdate:
+        """One step. `is_stale`: the telemetry of this step may hide things (losses, missed ticks);
+        `penalties` rank causes that are else nearly equal.
+        """
+        self._penalties = penalties
         opened: list[_Story] = []
         # The strongest first, so that a consequence finds its cause's window.
         for finding in sorted(findings, key=lambda each: (-weight(each), each.since_ns, -each.score)):
@@ -141,7 +154,7 @@ class Assembler:
 
     def _tell(self, story: _Story, now_ns: int) -> AnomalyWindow:
         cause = story.members[0]
-        ranked = [cause, *sorted(story.members[1:], key=lambda each: (-weight(each), -each.score))]
+        ranked = [cause, *sorted(story.members[1:], key=lambda each: rank(each, self._penalties))]
         window = AnomalyWindow(
             id=story.id,
             kind=cause.kind,

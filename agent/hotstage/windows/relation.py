@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hotstage.detect.finding import Finding
 from hotstage.frame.entity import Entity
+from hotstage.frame.request_costs import Penalties
 
 HANG, XID, DEATH, LATENCY = "alive_but_hung", "gpu_xid", "process_death", "stage_latency"
 
@@ -22,6 +23,18 @@ STORY_NS = 15_000_000_000
 
 def weight(finding: Finding) -> int:
     return _WEIGHTS.get(finding.kind, 1)
+
+
+PENALTY_SHARE = 0.1
+"""What an SLO penalty without end may add to a score: it decides between scores this close, no others."""
+
+
+def rank(finding: Finding, penalties: Penalties) -> tuple[int, float]:
+    """Sorts possible causes, the best first: by weight, then by score × (1 + 0.1 × p ÷ (1 s + p)), p the SLO
+    penalty of the endpoint or modality it speaks of; one that is not known counts as none.
+    """
+    penalty = penalties.of(finding.entity) or 0.0
+    return -weight(finding), -finding.score * (1 + PENALTY_SHARE * penalty / (1 + penalty))
 
 
 def same_subject(first: Finding, second: Finding) -> bool:

@@ -17,7 +17,8 @@ from hotstage.api import documents
 from hotstage.cli.classes import classes as command
 from hotstage.config.classes import ClassesConfig
 from hotstage.config.settings import FrameConfig
-from hotstage.frame.request_statistics import RequestStatistics, no_classes
+from hotstage.frame.class_table import no_classes
+from hotstage.frame.request_statistics import RequestStatistics
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 
 START = 50 * SECOND
@@ -73,13 +74,16 @@ def run(answers) -> Iterator[Callable[..., str]]:
     server.server_close()
 
 
-def test_the_table_shows_a_class_as_a_whole_and_by_size(run):
-    header, whole, sized = run().splitlines()
-    assert header.split("\t")[:3] == ["class", "size", "requests"]
-    assert whole.split("\t") == [
-        "vlm", "all", "20", "10", "10.5 s", "10 s", "19 s", "20 s", "800 ms", "87.5", "5.85e+03",
+def test_the_table_shows_a_class_as_a_whole_by_size_and_by_endpoint(run):
+    header, whole, sized, of_endpoint = (line.split("\t") for line in run().splitlines())
+    assert header[:4] == ["class", "size", "endpoint", "requests"]
+    assert whole == [
+        "vlm", "all", "all", "20", "10", "10.5 s", "10 s", "19 s", "20 s", "800 ms", "0.0%", "87.5",
+        "5.85e+03",
     ]  # fmt: skip
-    assert sized.split("\t")[:3] == ["vlm", "up_to_1K", "20"]
+    assert sized[:4] == ["vlm", "up_to_1K", "all", "20"]
+    assert of_endpoint[:4] == ["vlm", "all", "/v1/chat", "20"]
+    assert of_endpoint[-1] == "5.85e+03"
 
 
 def test_components_are_a_table_with_what_was_not_passed(run):

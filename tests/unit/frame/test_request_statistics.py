@@ -98,6 +98,20 @@ def test_targets_are_those_of_the_configuration():
     assert [row.p99_target_seconds for row in found.classes(START).fingerprints] == [1.5, 0.3]
 
 
+@pytest.mark.parametrize("late", [0, 1, 2, 19])
+def test_a_class_has_its_p99_within_the_target_exactly_if_its_share_there_is_99_percent(late):
+    rows = [ended(START + n * MS, 3.0 if n < late else 0.8) for n in range(100)]
+    row = row_of(kept(rows), "vlm")
+    assert row.within_target_ratio == pytest.approx((100 - late) / 100)
+    assert (row.p99_seconds <= row.p99_target_seconds) == (row.within_target_ratio >= 0.99)
+
+
+def test_without_a_target_or_with_too_few_samples_nothing_is_within_it():
+    video = kept([ended(START, 1.0, Modality.video) for _ in range(20)])
+    assert row_of(video, "video").within_target_ratio is None
+    assert row_of(kept([ended(START, 1.0)] * 19), "vlm").within_target_ratio is None
+
+
 def test_a_token_equivalent_is_what_one_of_them_costs_over_all_that_say_theirs():
     vision = ended(START, 1.0, tokens=900, output=100)
     vision["stages"][Stage.vision_encode]["tokens"], vision["stages"][Stage.vision_encode]["count"] = 800, 1

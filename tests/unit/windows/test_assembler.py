@@ -4,9 +4,11 @@ import pytest
 from hotstage.config.settings import WindowsConfig
 from hotstage.detect.finding import Evidence, Finding, Severity
 from hotstage.frame.entity import Entity, EntityKind
+from hotstage.frame.request_costs import Penalties
 from hotstage.windows.assembler import Assembler
 
 SECOND = 1_000_000_000
+NO_PENALTIES = Penalties()
 
 
 def latency(stage="vision_encode", modality="image", instance=None, *, since=0.0, score=4.0, at=0.0):
@@ -50,8 +52,9 @@ class Desk:
         self.ids += 1
         return f"w{self.ids}"
 
-    def at(self, seconds, *findings, stale=False):
-        return self.assembler.advance(round(seconds * SECOND), findings, is_stale=stale)
+    def at(self, seconds, *findings, stale=False, penalties=NO_PENALTIES):
+        at_ns = round(seconds * SECOND)
+        return self.assembler.advance(at_ns, findings, is_stale=stale, penalties=penalties)
 
 
 @pytest.fixture
@@ -175,3 +178,18 @@ def test_there_are_never_too_many_open():
     rules = [finding("rule", Entity(EntityKind.endpoint, endpoint=f"/{n}")) for n in range(11)]
     assert len(desk.at(0, *rules).open) == 3
     assert desk.assembler.refused == 8
+
+
+def test_candidates_that_are_nearly_equal_are_ranked_by_what_they_cost_users(desk):
+    first = latency("vision_encode", "image", score=8.0)
+    near = latency("llm_prefill", "audio", score=4.1)
+    costly = latency("video_encode", "video", score=4.0)
+
+    def ranked(**told):
+        window = desk.at(0, first, near, costly, **told)
+        (shown,) = window.opened or window.updated or window.open
+        return [each.entity.modality for each in shown.cause.candidates]
+
+    assert ranked() == ["image", "audio", "video"]
+    desk.assembler = Assembler(WindowsConfig(), desk.new_id)
+    assert ranked(penalties=Penalties(by_modality={"video": 1.0})) == ["image", "video", "audio"]
