@@ -234,15 +234,19 @@ static __always_inline void apply_effect(struct thread_state *thread, __u32 tgid
 		break;
 	case EFFECT_CONTEXT_PUSH:
 		thread->pushed_device = thread->device;
+		thread->pushed_context = thread->context;
+		thread->context = thread->argument;
 		known = bpf_map_lookup_elem(&contexts, &context);
 		thread->device = known ? *known : HOTSTAGE_NO_DEVICE;
 		break;
 	case EFFECT_CONTEXT_CURRENT:
+		thread->context = thread->argument;
 		known = bpf_map_lookup_elem(&contexts, &context);
 		thread->device = known ? *known : HOTSTAGE_NO_DEVICE;
 		break;
 	case EFFECT_CONTEXT_POP:
 		thread->device = thread->pushed_device;
+		thread->context = thread->pushed_context;
 		break;
 	case EFFECT_DEVICE_UUID:
 		if (bpf_probe_read_user(&uuid, sizeof(uuid), (void *)thread->argument))
@@ -354,6 +358,9 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	}
 	if (!is_ours)
 		return;
+	/* Of calls within calls the outermost: its time holds theirs. */
+	if (thread->depth == 1)
+		thread->wait_ns[spec->wait & (HOTSTAGE_WAITS - 1)] += now - since_ns;
 	if (result)
 		thread->error_total++;
 	else if (spec->effect)

@@ -14,3 +14,11 @@ def plain_line(text: str, limit: int = LIMIT) -> str:
     """
     head = text[:limit]
     return head if head.isprintable() else "".join(char if char.isprintable() else "?" for char in head)
+
+
+def clean_name(raw: bytes) -> str:
+    """Printable ASCII up to the first NUL; anything else becomes `_`. Never raises."""
+    text = raw.split(b"\0", 1)[0].decode("ascii", "replace")
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char.isprintable() and char.isascii() else "_" for char in text)

@@ -13,7 +13,13 @@
 #define HOTSTAGE_NO_STAGE 255
 #define HOTSTAGE_NO_DEVICE 255
 #define HOTSTAGE_MODALITIES 6
-#define HOTSTAGE_STAGE_SLOTS 20
+#define HOTSTAGE_STAGE_SLOTS 24
+#define HOTSTAGE_OWN_SLOTS 6	/* the last ones: of stages that the server made up itself */
+#define HOTSTAGE_OWN_STAGE 32	/* ids of such stages: 32..63, given by their process */
+#define HOTSTAGE_OWN_LAST 63
+#define HOTSTAGE_STAGE_NAME 32	/* bytes of such a stage's name */
+#define HOTSTAGE_CONTEXTS 4
+#define HOTSTAGE_BATCH_MEMBERS 64
 #define HOTSTAGE_OUTER_FRAMES 4
 
 /* Call ids are pinned in the catalogue; the table of their arguments has this many rows. */
@@ -22,9 +28,14 @@
 /* Underflow, 30 octaves of 8 slots from 2^-22 s to 2^8 s, overflow. */
 #define HOTSTAGE_HISTOGRAM_SLOTS 242
 
-/* What a mark passes as `word`: stage | modality << 8. */
+/* Of a wait in stage_slot: no thread worked for it by name, or the kernel does not tell. */
+#define HOTSTAGE_UNKNOWN_US 0xffffffffU
+
+/* What a mark passes as `word`: stage | modality << 8 | LoRA rank << 16 | LoRA module << 32. */
 #define HOTSTAGE_WORD_STAGE(word) ((__u8)((word) % 256))
 #define HOTSTAGE_WORD_MODALITY(word) ((__u8)((word) >> 8 & 0xff))
+#define HOTSTAGE_WORD_LORA_RANK(word) ((__u16)((word) >> 16 & 0xffff))
+#define HOTSTAGE_WORD_LORA_MODULE(word) ((__u8)((word) >> 32 & 0xff))
 
 /* Index into `losses`. Appended to, never reordered: the names are exported as metrics. */
 enum hotstage_loss {
@@ -43,7 +54,13 @@ enum hotstage_loss {
 	LOST_CONTEXTS = 12,        /* contexts or device_uuids is full */
 	LOST_REQUESTS_QUOTA = 13,  /* a request was not taken in: its process holds its share */
 	LOST_QUOTAS = 14, /* a request was taken in that no share counts: request_counts is full */
-	HOTSTAGE_LOSSES = 16,
+	LOST_OWN_STAGES = 15, /* a request's seventh own stage: it went to `other` */
+	LOST_STAGE_NAMES = 16,	  /* a name was not taken in: stage_names is full */
+	LOST_REQUEST_CONTEXTS = 17, /* a request's fifth context */
+	LOST_BATCHES = 18,	  /* a batch was not taken in: batches is full */
+	UNMATCHED_BATCHES = 19,	  /* a batch ended that this thread did not begin last */
+	REFUSED_TOKENS = 20,	  /* a number of tokens that is negative or beyond 32 bits */
+	HOTSTAGE_LOSSES = 32,
 };
 
 /* What a call does besides being counted; column `effect` of call_spec. */
@@ -60,6 +77,24 @@ enum hotstage_effect {
 #define HOTSTAGE_ARGUMENT_NONE 0
 #define HOTSTAGE_STREAM_IN_LAUNCH_CONFIG 64 /* CUlaunchConfig.hStream, behind argument 1 */
 
+/* Into which of its thread's sums a call's time goes; column `wait` of call_spec. */
+enum hotstage_wait {
+	WAIT_NONE = 0,
+	WAIT_SYNC = 1,
+	WAIT_COPY = 2,
+	WAIT_ALLOC = 3,
+	HOTSTAGE_WAITS = 4,
+};
+
+/* What a thread's stage is known by. */
+enum hotstage_source {
+	SOURCE_NONE = 0,
+	SOURCE_MARK = 1,
+	SOURCE_NVTX = 2,
+	SOURCE_RULE = 3,
+	SOURCE_FINGERPRINT = 4,
+};
+
 /* call_specs[call id], written by user space before anything is attached. */
 struct call_spec {
 	__u8 bytes_argument;  /* position of the size, 0 = none */
@@ -68,7 +103,8 @@ struct call_spec {
 	__u8 stream_argument; /* position of the CUstream, 0 = none */
 	__u8 effect;          /* enum hotstage_effect */
 	__u8 device_argument; /* position of the device ordinal, for effects that take one */
-	__u8 pad[2];
+	__u8 wait;	      /* enum hotstage_wait */
+	__u8 pad[1];
 };
 
 struct hotstage_settings {
@@ -127,7 +163,7 @@ struct thread_state {
 	__u8 device;
 	__u8 depth;
 	__u8 pushed_device;
-	__u8 pad;
+	__u8 source; /* enum hotstage_source */
 	__u32 ordinal;
 	__u64 since_ns;
 	__u64 stack_pointer;
@@ -143,6 +179,12 @@ struct thread_state {
 	__u64 flushed_bytes_total;
 	__u32 error_total;
 	__u32 flushed_error_total;
+	__u64 context; /* CUcontext that is current, 0 = not seen */
+	__u64 pushed_context;
+	__u64 run_delay_ns; /* the task's time on the run queue as it was at the last mark */
+	__u64 wait_ns[HOTSTAGE_WAITS]; /* by enum hotstage_wait, since the last mark */
+	__u8 in_batch;
+	__u8 pad[7];
 	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
 };
 
@@ -174,6 +216,58 @@ struct hotstage_request {
 	__u64 input_digest; /* 64 bits of a digest of the input, 0 = none */
 };
 
+/* A stage that a process made up: its name comes once. */
+struct stage_name_key {
+	__u32 tgid;
+	__u32 stage;
+};
+
+struct stage_name {
+	char name[HOTSTAGE_STAGE_NAME];
+};
+
+struct batch_member {
+	__u64 request_hash;
+	__u32 tokens;
+	__u8 stage;
+	__u8 modality;
+	__u16 pad;
+};
+
+/*
+ * The record behind the first argument of hotstage_mark_batch_end. A batch of more members ends by
+ * several calls, each with the same id and totals.
+ */
+struct hotstage_batch {
+	__u32 version;
+	__u32 size;
+	__u64 batch_id;
+	__u64 word;
+	__u32 tokens_total;
+	__u16 members; /* of this part */
+	__u16 members_total;
+	struct batch_member member[HOTSTAGE_BATCH_MEMBERS];
+};
+
+/* What a thread has done for a batch; to be split among its members by their tokens. */
+struct batch_work {
+	__u64 launches;
+	__u64 bytes;
+	__u64 errors;
+	__u64 run_queue_ns; /* ~0 = the kernel does not tell */
+	__u64 sync_ns;
+	__u64 copy_ns;
+	__u64 alloc_ns;
+};
+
+/* batches[tid]: the batch that the thread is in, or was in last. */
+struct batch_state {
+	__u64 batch_id;
+	__u64 began_ns;
+	__u64 outer_request_hash; /* whom the thread worked for around it */
+	struct batch_work work;
+};
+
 struct request_key {
 	__u64 cgroup_id;
 	__u64 request_hash; /* FNV-1a 64 of the id */
@@ -186,10 +280,22 @@ struct request_key {
 struct stage_slot {
 	__u64 began_ns; /* last begin from closed */
 	__u64 total_ns; /* of all closed intervals */
+	__u32 run_queue_us; /* what its threads spent waiting for a CPU; sums that stay at their end */
+	__u32 sync_us;	    /* .. and inside calls that wait, copy, allocate */
+	__u32 copy_us;
+	__u32 alloc_us;
 	__u32 tokens;
 	__u16 count; /* ends */
 	__u8 modality;
 	__u8 open; /* begins without an end */
+};
+
+/* Where stages of a request ran. */
+struct request_context {
+	__u64 context; /* CUcontext, 0 = free */
+	__u64 stage_mask;
+	__u32 device; /* as its process counts them, HOTSTAGE_NO_DEVICE = not seen */
+	__u32 pad;
 };
 
 /* `quota_tgid` of a request that has been taken out, or that was never taken in. */
@@ -203,13 +309,23 @@ struct request_state {
 	__u32 model_id;   /* FNV-1a 32 of the model's name, 0 = none */
 	__u64 stage_mask; /* bit per stage that has ended */
 	__u64 open_mask;  /* bit per stage that is open */
+	__u64 own_stages; /* a byte for each of the own slots: the stage that it is, 0 = free */
 	__u64 cuda_stream;
 	__u64 launches;
 	__u64 bytes;
 	__u32 errors;
 	__u32 output_tokens;
 	__u64 quota_tgid; /* in whose share it counts, 0 = in nobody's; 64 bits to be exchanged */
+	__u64 embedding_address; /* in the process; user space alone reads it and never tells it */
+	__u32 embedding_dims;	 /* 0 = none was told of */
+	__u8 embedding_dtype;	 /* 0 f32, 1 f16, 2 bf16, 3 f64 */
+	__u8 embedding_stage;
+	__u16 lora_rank; /* as lora_apply was opened with, 0 = not said */
+	__u8 lora_module;
+	__u8 pad[7];
 	__u64 modality_words[HOTSTAGE_MODALITIES]; /* stage << 56 | model slot << 48 | ns >> 8 */
+	__u64 modality_first_words[HOTSTAGE_MODALITIES]; /* the same, of its first mark */
+	struct request_context contexts[HOTSTAGE_CONTEXTS];
 	struct stage_slot stages[HOTSTAGE_STAGE_SLOTS];
 	char id[64]; /* from here as in struct hotstage_request: copied at once */
 	char endpoint[48];
@@ -224,6 +340,7 @@ enum hotstage_event_kind {
 	EVENT_CALL_SLOW = 2,
 	EVENT_CALL_ERROR = 3,
 	EVENT_KERNEL_LINE = 4,
+	EVENT_BATCH = 5,
 };
 
 struct request_event {
@@ -232,6 +349,19 @@ struct request_event {
 	__u64 ended_ns;
 	struct request_key key;
 	struct request_state state;
+};
+
+struct batch_event {
+	__u32 kind;
+	__u32 tgid;
+	__u32 tid;
+	__u32 device;
+	__u64 began_ns;
+	__u64 ended_ns;
+	__u64 cgroup_id;
+	__u64 context;
+	struct batch_work work;
+	struct hotstage_batch batch;
 };
 
 struct call_event {
@@ -265,13 +395,18 @@ _Static_assert(sizeof(struct call_key) == 12, "call_key");
 _Static_assert(sizeof(struct call_stat) == 48, "call_stat");
 _Static_assert(sizeof(struct call_histogram) == 1936, "call_histogram");
 _Static_assert(sizeof(struct call_frame) == 32, "call_frame");
-_Static_assert(sizeof(struct thread_state) == 248, "thread_state");
+_Static_assert(sizeof(struct thread_state) == 312, "thread_state");
 _Static_assert(sizeof(struct context_key) == 16, "context_key");
 _Static_assert(sizeof(struct device_key) == 8, "device_key");
 _Static_assert(sizeof(struct hotstage_request) == 256, "hotstage_request");
-_Static_assert(sizeof(struct stage_slot) == 24, "stage_slot");
-_Static_assert(sizeof(struct request_state) == 848, "request_state");
-_Static_assert(sizeof(struct request_event) == 880, "request_event");
+_Static_assert(sizeof(struct stage_slot) == 40, "stage_slot");
+_Static_assert(sizeof(struct request_state) == 1504, "request_state");
+_Static_assert(sizeof(struct request_event) == 1536, "request_event");
+_Static_assert(sizeof(struct request_context) == 24, "request_context");
+_Static_assert(sizeof(struct stage_name_key) == 8, "stage_name_key");
+_Static_assert(sizeof(struct hotstage_batch) == 1056, "hotstage_batch");
+_Static_assert(sizeof(struct batch_state) == 80, "batch_state");
+_Static_assert(sizeof(struct batch_event) == 1160, "batch_event");
 _Static_assert(sizeof(struct call_event) == 64, "call_event");
 _Static_assert(sizeof(struct kernel_line_event) == 256, "kernel_line_event");
 

@@ -16,6 +16,8 @@
 #include <uapi/linux/ptrace.h>
 
 #define HOTSTAGE_NO_KERNEL_FUNCTIONS /* bcc cannot call them: no session programs */
+/* The headers that bcc finds need not be this kernel's: it reads no structure of the kernel. */
+#define HOTSTAGE_NO_BTF
 
 #ifndef SEC
 #define SEC(name)
@@ -50,6 +52,9 @@ struct user_pt_regs {
 #endif
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
+#ifndef HOTSTAGE_NO_BTF
+#include <bpf/bpf_core_read.h>
+#endif
 
 #define HOTSTAGE_MAP(kind, flags, name, key_type, value_type, entries) \
 	struct {                                                       \

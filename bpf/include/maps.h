@@ -25,9 +25,13 @@ HOTSTAGE_SPARSE_HASH(device_uuids, struct device_key, struct device_uuid, 4096);
 /* Requests in flight, by the name that the seed document gave it. */
 HOTSTAGE_SPARSE_HASH(pipeline_state, struct request_key, struct request_state, 8192);
 HOTSTAGE_ARRAY(request_zero, struct request_state,
-	       1); /* never written: 848 bytes do not fit on the stack */
+	       1); /* never written: 1,504 bytes do not fit on the stack */
 /* How many of them each process began; an entry goes with its process. 64 bits: bcc's atomics. */
 HOTSTAGE_SPARSE_HASH(request_counts, __u32, __u64, 4096);
+
+/* Names of stages that processes made up, and the batches that threads are in. */
+HOTSTAGE_SPARSE_HASH(stage_names, struct stage_name_key, struct stage_name, 4096);
+HOTSTAGE_SPARSE_HASH(batches, __u32, struct batch_state, 4096);
 
 HOTSTAGE_RING(events, 4194304);
 HOTSTAGE_RING(urgent, 262144);

@@ -59,6 +59,10 @@ enum hotstage_call {
 	CALL_hotstage_mark_request_begin = 484,
 	CALL_hotstage_mark_request_end = 485,
 	CALL_hotstage_mark_tokens = 486,
+	CALL_hotstage_mark_stage_name = 487,
+	CALL_hotstage_mark_batch_begin = 488,
+	CALL_hotstage_mark_batch_end = 489,
+	CALL_hotstage_mark_embedding = 490,
 };
 
 #endif

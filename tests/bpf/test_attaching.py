@@ -45,7 +45,7 @@ def test_a_missing_object_says_how_to_build_it(tmp_path: Path) -> None:
 
 
 def test_a_refused_object_carries_what_the_verifier_said(objects: Path, tmp_path: Path) -> None:
-    for name in ("hotstage.bpf.o", "hotstage_nobtf.bpf.o"):
+    for name in ("hotstage.bpf.o", "hotstage_pairs.bpf.o", "hotstage_nobtf.bpf.o"):
         (tmp_path / name).write_bytes((objects / name).read_bytes()[:4096])
     with pytest.raises(LoadError, match="rung S"):
         LibbpfLoader(tmp_path).load(MapSizes())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.bpf.conftest import SOURCES
 
-from hotstage.probes.catalogue.spec import Effect
+from hotstage.probes.catalogue.spec import Effect, Wait
 from hotstage.probes.maps import layout
 
 STRUCTURES = {
@@ -23,6 +23,14 @@ STRUCTURES = {
     "call_frame": layout.CALL_FRAME_DTYPE,
     "thread_state": layout.THREAD_STATE_DTYPE,
     "stage_slot": layout.STAGE_SLOT_DTYPE,
+    "request_context": layout.REQUEST_CONTEXT_DTYPE,
+    "batch_member": layout.BATCH_MEMBER_DTYPE,
+    "hotstage_batch": layout.BATCH_DTYPE,
+    "batch_work": layout.BATCH_WORK_DTYPE,
+    "batch_state": layout.BATCH_STATE_DTYPE,
+    "batch_event": layout.BATCH_EVENT_DTYPE,
+    "stage_name_key": layout.STAGE_NAME_KEY_DTYPE,
+    "stage_name": layout.STAGE_NAME_DTYPE,
     "request_key": layout.REQUEST_KEY_DTYPE,
     "request_state": layout.REQUEST_STATE_DTYPE,
     "request_event": layout.FINISHED_DTYPE,
@@ -92,12 +100,15 @@ def test_rows_end_in_the_structure_that_follows_the_key() -> None:
         ("hotstage_loss", layout.Loss, ""),
         ("hotstage_event_kind", layout.EventKind, "EVENT_"),
         ("hotstage_effect", Effect, "EFFECT_"),
+        ("hotstage_wait", Wait, "WAIT_"),
+        ("hotstage_source", layout.Source, "SOURCE_"),
     ],
 )
 def test_enumerators_agree(btf: list[dict[str, Any]], enum: str, twin: Any, prefix: str) -> None:
     (found,) = [t for t in btf if t["kind"] in ("ENUM", "ENUM64") and t["name"] == enum]
     values = {value["name"]: value["val"] for value in found["values"]}
-    values.pop("HOTSTAGE_LOSSES", None)
+    for length in ("HOTSTAGE_LOSSES", "HOTSTAGE_WAITS"):
+        values.pop(length, None)
     assert values == {f"{prefix}{member.name}": member.value for member in twin}
 
 

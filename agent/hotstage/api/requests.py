@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.clock import Clock, rfc3339
-from hotstage.stages.names import clean_name
 from hotstage.stages.snapshot import stage_rows
+from hotstage.text import clean_name
 
 Document = dict[str, Any]
 

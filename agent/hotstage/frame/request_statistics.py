@@ -166,7 +166,7 @@ class RequestStatistics:
             self._component("request", judged["seconds"], whole),
             tuple(
                 self._component(stage_name(stage), times[passed[:, stage], stage], whole)
-                for stage in range(STAGE_SLOTS)
+                for stage in Stage
                 if stage in ALWAYS_SHOWN or passed[:, stage].any()
             ),
         )

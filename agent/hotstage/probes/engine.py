@@ -34,6 +34,7 @@ from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.probes.totals import TotalsBook
 from hotstage.probes.xid import XidWatch
+from hotstage.text import clean_name
 
 SETTLE_SECONDS = 1.2
 """How long `start` waits for the first scan: what hangs longer is attached when it answers."""
@@ -191,6 +192,12 @@ class ProbeEngine:
         with self._maps_lock:
             return self._open_maps.contexts()
 
+    def stage_names(self) -> Mapping[tuple[int, int], str]:
+        """(pid, stage id 32..63) → the name that the process gave its own stage, cleaned; it may be empty."""
+        with self._maps_lock:
+            found = self._open_maps.stage_names()
+        return {key: clean_name(raw) for key, raw in found.items()}
+
     def close(self) -> None:
         """Stop following, detach everything, unload. Safe to call twice."""
         watch, self._watch = self._watch, None
@@ -271,7 +278,7 @@ class ProbeEngine:
 
     def _forget_the_gone(self) -> None:
         now_ns, maps = self._clock.monotonic_ns(), self._open_maps
-        for pid in maps.request_counts():
+        for pid in {*maps.request_counts(), *(pid for pid, _ in maps.stage_names())}:
             if not self._is_in_use(pid):  # it may have come and gone before discovery looked
                 self._departures.process_missing(pid, now_ns)
         pids, threads = self._departures.due(now_ns)

@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.probes.maps.layout import BATCH_EVENT_DTYPE
+
+
+def _no_batches() -> NDArray[np.void]:
+    return np.zeros(0, BATCH_EVENT_DTYPE)
+
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
@@ -34,6 +40,7 @@ class FastSample:
     events:   CALL_EVENT_DTYPE (E,), slow and failed calls since the last read.
     losses:   by name, cumulative since load.
     unclean:  entries that came or went during the read, so may be missing or stale here.
+    batches:  BATCH_EVENT_DTYPE (B,), batches that ended since the last read, in parts of up to 64 members.
     """
 
     at_ns: int
@@ -44,6 +51,7 @@ class FastSample:
     events: NDArray[np.void]
     losses: Mapping[str, int]
     unclean: int
+    batches: NDArray[np.void] = field(default_factory=_no_batches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.probes.maps.layout import REQUEST_DTYPE as KERNEL_REQUEST_DTYPE
 from hotstage.stages.pulse import NameTable, Rows
+from hotstage.stages.slots import stage_of_slots
 from hotstage.stages.spans import OUTCOME_LOST, REQUEST_DTYPE, SPAN_DTYPE, modality_of_masks
 from hotstage.stages.stage import STAGE_SLOTS, Stage
 
@@ -258,7 +259,7 @@ def _spans(look: _Look, rows: Rows, row: NDArray[np.intp], stage: NDArray[np.int
     requests = rows.take(row)
     for field in _OF_REQUEST:
         spans[field] = requests[field]
-    spans["stage"] = stage
+    spans["stage"] = stage_of_slots(look.rows["own_stages"][row], stage)
     for field in ("began_ns", "modality", "tokens"):
         spans[field] = look.stages[field][row, stage]
     return spans

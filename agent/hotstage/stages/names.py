@@ -11,19 +11,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.text import clean_name
+
 UNNAMED = 0
 """Id of the empty name: nobody said one."""
 
 OTHER = 1
 """Id that every new name gets once the table is full."""
-
-
-def clean_name(raw: bytes) -> str:
-    """Printable ASCII up to the first NUL; anything else becomes `_`. Never raises."""
-    text = raw.split(b"\0", 1)[0].decode("ascii", "replace")
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(char if char.isprintable() and char.isascii() else "_" for char in text)
 
 
 class Names:

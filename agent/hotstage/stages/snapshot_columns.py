@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hotstage.stages.names import clean_name
+from hotstage.text import clean_name
 
 T = TypeVar("T")
 

@@ -46,8 +46,14 @@ class Modality(IntEnum):
 NO_STAGE = 255
 """The thread or call carries no stage: it is counted as unattributed."""
 
-STAGE_SLOTS = 20
-"""Stage slots a request holds in the kernel; pinned stages use the first `len(Stage)`."""
+STAGE_SLOTS = 24
+"""Stage slots a request holds in the kernel; pinned stages use the first `len(Stage)`, its own the others."""
+
+OWN_STAGES = range(32, 64)
+"""Ids of stages that a server made up itself; each process gives its own, so a name needs the pid."""
+
+STAGE_IDS = 64
+"""All ids are below; the id is also the bit in masks."""
 
 WAITING_STAGES = frozenset({Stage.gateway, Stage.queue})
 """Stages whose duration is waiting for someone else: they grow with load, not with a fault of their own."""

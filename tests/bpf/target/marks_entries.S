@@ -12,4 +12,8 @@
 	MARK(hotstage_mark_request_begin)
 	MARK(hotstage_mark_request_end)
 	MARK(hotstage_mark_tokens)
+	MARK(hotstage_mark_stage_name)
+	MARK(hotstage_mark_batch_begin)
+	MARK(hotstage_mark_batch_end)
+	MARK(hotstage_mark_embedding)
 	.section .note.GNU-stack, "", %progbits

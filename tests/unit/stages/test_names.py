@@ -2,7 +2,8 @@
 import numpy as np
 import pytest
 
-from hotstage.stages.names import OTHER, UNNAMED, Names, clean_name
+from hotstage.stages.names import OTHER, UNNAMED, Names
+from hotstage.text import clean_name
 
 
 @pytest.mark.parametrize(

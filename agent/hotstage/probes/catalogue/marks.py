@@ -17,6 +17,10 @@ _POINTS = (
     (484, "hotstage_mark_request_begin", PointKind.REQUEST_BEGIN),
     (485, "hotstage_mark_request_end", PointKind.REQUEST_END),
     (486, "hotstage_mark_tokens", PointKind.TOKENS),
+    (487, "hotstage_mark_stage_name", PointKind.STAGE_NAME),
+    (488, "hotstage_mark_batch_begin", PointKind.BATCH_BEGIN),
+    (489, "hotstage_mark_batch_end", PointKind.BATCH_END),
+    (490, "hotstage_mark_embedding", PointKind.EMBEDDING),
 )
 
 MARKS = LibrarySpec(

@@ -58,6 +58,18 @@ class Effect(IntEnum):
     DEVICE_UUID = 5
 
 
+class Wait(IntEnum):
+    """Into which of its thread's sums a call's time goes; as `enum hotstage_wait` in bpf/include/abi.h."""
+
+    NONE = 0
+    SYNC = 1
+    COPY = 2
+    ALLOC = 3
+
+
+_WAITS = {Family.SYNC: Wait.SYNC, Family.COPY: Wait.COPY, Family.ALLOC: Wait.ALLOC}
+
+
 @dataclass(frozen=True, slots=True)
 class CallSpec:
     """One call. `name` is the exported symbol people see; `variants` are other exports under the same id."""
@@ -142,4 +154,5 @@ def call_spec_table(libraries: tuple[LibrarySpec, ...]) -> NDArray[np.void]:
             row["stream_argument"] = call.stream_argument
             row["effect"] = call.effect
             row["device_argument"] = call.device_argument
+            row["wait"] = _WAITS.get(call.family, Wait.NONE)
     return table

@@ -37,6 +37,10 @@ class PointKind(StrEnum):
     REQUEST_BEGIN = "request_begin"
     REQUEST_END = "request_end"
     TOKENS = "tokens"
+    STAGE_NAME = "stage_name"
+    BATCH_BEGIN = "batch_begin"
+    BATCH_END = "batch_end"
+    EMBEDDING = "embedding"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,14 @@ from hotstage.probes.loader.programs import MAPS, attach_types
 OBJECTS = Path(__file__).parents[1] / "objects"
 """Where `make bpf` puts the objects and copies of their sources."""
 
-# `hotstage_nobtf` is the same without kernel functions: it asks nothing of the kernel's BTF.
-_OBJECT_OF = {
-    Rung.SESSION: "hotstage.bpf.o",
-    Rung.MULTI: "hotstage_nobtf.bpf.o",
-    Rung.PERF: "hotstage_nobtf.bpf.o",
+# `hotstage_pairs` is the same without kernel functions; `hotstage_nobtf` asks nothing of the kernel's BTF and
+# cannot tell how long a task waited for a CPU.
+_OBJECTS_OF = {
+    Rung.SESSION: ("hotstage.bpf.o",),
+    Rung.MULTI: ("hotstage_pairs.bpf.o", "hotstage_nobtf.bpf.o"),
+    Rung.PERF: ("hotstage_pairs.bpf.o", "hotstage_nobtf.bpf.o"),
 }
+_KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
 
 
 class LibbpfLoader(HeldPrograms):
@@ -73,7 +75,8 @@ class LibbpfLoader(HeldPrograms):
 
     def _load_on(self, rung: Rung, sizes: MapSizes) -> LoadedPrograms:
         types = attach_types(rung)
-        self._object = self._libbpf.load(self._objects / _OBJECT_OF[rung], types, sizes.entries())
+        name = _OBJECTS_OF[rung][0 if _KERNEL_BTF.exists() else -1]
+        self._object = self._libbpf.load(self._objects / name, types, sizes.entries())
         return self._hold(
             LoadedPrograms(
                 rung,

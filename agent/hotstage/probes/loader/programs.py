@@ -34,6 +34,10 @@ _ENTRY_ONLY: dict[PointKind, tuple[Side, ...]] = {
     PointKind.REQUEST_BEGIN: (Side("mark_request_begin"),),
     PointKind.REQUEST_END: (Side("mark_request_end"),),
     PointKind.TOKENS: (Side("mark_tokens"),),
+    PointKind.STAGE_NAME: (Side("mark_stage_name"),),
+    PointKind.BATCH_BEGIN: (Side("mark_batch_begin"),),
+    PointKind.BATCH_END: (Side("mark_batch_end"),),
+    PointKind.EMBEDDING: (Side("mark_embedding"),),
 }
 
 PROGRAMS: dict[Rung, dict[PointKind, tuple[Side, ...]]] = {
@@ -53,6 +57,8 @@ MAPS = (
     "device_uuids",
     "pipeline_state",
     "request_counts",
+    "stage_names",
+    "batches",
     "events",
     "urgent",
     "losses",

@@ -26,6 +26,7 @@ _EVENT_DTYPES: dict[int, np.dtype[np.void]] = {
     layout.EventKind.REQUEST_FINISHED: layout.FINISHED_DTYPE,
     layout.EventKind.CALL_SLOW: layout.CALL_EVENT_DTYPE,
     layout.EventKind.CALL_ERROR: layout.CALL_EVENT_DTYPE,
+    layout.EventKind.BATCH: layout.BATCH_EVENT_DTYPE,
 }
 _TID_DTYPE = np.dtype([("tid", "<u4")])
 _ORDINAL_DTYPE = np.dtype([("ordinal", "<u4")])
@@ -57,10 +58,14 @@ class KernelMaps:
         self._requests = HashReader(
             fds["pipeline_state"], layout.REQUEST_KEY_DTYPE, layout.REQUEST_STATE_DTYPE
         )
+        self._batches = HashReader(fds["batches"], _TID_DTYPE, layout.BATCH_STATE_DTYPE)
         self._calls = HashReader(fds["call_stats"], layout.CALL_KEY_DTYPE, layout.CALL_STAT_DTYPE)
         self._contexts = HashReader(fds["contexts"], layout.CONTEXT_KEY_DTYPE, _ORDINAL_DTYPE)
         self._uuids = HashReader(fds["device_uuids"], layout.DEVICE_KEY_DTYPE, layout.DEVICE_UUID_DTYPE)
         self._holders = HashReader(fds["request_counts"], _HOLDER_DTYPE, _HELD_DTYPE)
+        self._stage_names = HashReader(
+            fds["stage_names"], layout.STAGE_NAME_KEY_DTYPE, layout.STAGE_NAME_DTYPE
+        )
         self._histograms = HistogramSlots(fds["call_histograms"], fds["free_histograms"])
         self._events = RingReader(fds["events"])
         self._losses = mmap.mmap(fds["losses"], mmap.PAGESIZE, prot=mmap.PROT_READ)
@@ -105,6 +110,7 @@ class KernelMaps:
             events=_both(events[layout.EventKind.CALL_SLOW], events[layout.EventKind.CALL_ERROR]),
             losses=self.losses(),
             unclean=int(np.count_nonzero(unwanted | came)),
+            batches=events[layout.EventKind.BATCH],
         )
 
     def read_slow(self, at_ns: int) -> CallSample:
@@ -154,6 +160,12 @@ class KernelMaps:
         columns = (keys["tgid"].tolist(), keys["context"].tolist(), values["ordinal"].tolist())
         return {(pid, context): ordinal for pid, context, ordinal in zip(*columns, strict=True)}
 
+    def stage_names(self) -> dict[tuple[int, int], bytes]:
+        """(pid, stage id) → the name that the process gave its own stage, NUL-padded and not cleaned."""
+        keys, values = self._stage_names.read()
+        columns = (keys["tgid"].tolist(), keys["stage"].tolist(), values["name"].tolist())
+        return {(pid, stage): name for pid, stage, name in zip(*columns, strict=True)}
+
     def forget_processes(self, pids: Collection[int]) -> Forgotten:
         """Take out all entries of processes that are gone and recycle their histograms; the last rows.
 
@@ -167,11 +179,11 @@ class KernelMaps:
         self._histograms.refresh(stats["histogram_slot"][is_theirs])
         self._histograms.recycle(stats["histogram_slot"][is_theirs])
         threads = threads[np.isin(threads["tgid"], gone)]
-        self._threads.delete(threads["tid"].astype(_TID_DTYPE))
+        self._forget(threads)
         requests = requests[np.isin(requests["tgid"], gone)]
         self._requests.delete(requests[["cgroup_id", "request_hash"]].astype(layout.REQUEST_KEY_DTYPE))
         # After their requests: none of theirs is left that its end would take off a count
-        for reader in (self._contexts, self._uuids, self._holders):
+        for reader in (self._contexts, self._uuids, self._holders, self._stage_names):
             map_keys = reader.read()[0].copy()
             reader.delete(map_keys[np.isin(map_keys["tgid"], gone)])
         return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests)
@@ -180,7 +192,7 @@ class KernelMaps:
         """Take out threads that have ended while their process lives; THREAD_DTYPE rows, the last state."""
         threads = self.threads()
         gone = threads[np.isin(threads["tid"], np.fromiter(tids, np.uint32, len(tids)))]
-        self._threads.delete(gone["tid"].astype(_TID_DTYPE))
+        self._forget(gone)
         return gone
 
     def map_bytes(self) -> int:
@@ -192,6 +204,12 @@ class KernelMaps:
         self._events.close()
         self._losses.close()
         self._histograms.close()
+
+    def _forget(self, threads: NDArray[np.void]) -> None:
+        """These threads, and the batches that they were in last."""
+        tids = threads["tid"].astype(_TID_DTYPE)
+        self._threads.delete(tids)
+        self._batches.delete(tids)
 
     def _moved(self, keys: NDArray[np.void], counts: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Which counts differ from the last read's, bool (N,); a key not seen before has moved."""

@@ -13,7 +13,16 @@ import numpy as np
 NO_STAGE = 255
 NO_DEVICE = 255
 MODALITIES = 6
-STAGE_SLOTS = 20
+STAGE_SLOTS = 24
+OWN_SLOTS = 6
+"""The last slots of a request are of stages that its server made up; `own_stages` says which."""
+OWN_STAGE, OWN_LAST = 32, 63
+"""Ids of such stages; each process gives its own."""
+CONTEXTS = 4
+BATCH_MEMBERS = 64
+UNKNOWN_US = 0xFFFFFFFF
+"""Of a wait: no thread worked for the stage by name, or the kernel does not tell."""
+UNKNOWN_NS = 0xFFFFFFFFFFFFFFFF
 OUTER_FRAMES = 4
 CALLS_MAX = 512
 HISTOGRAM_SLOTS = 242
@@ -40,9 +49,15 @@ class Loss(IntEnum):
     LOST_CONTEXTS = 12
     LOST_REQUESTS_QUOTA = 13
     LOST_QUOTAS = 14
+    LOST_OWN_STAGES = 15
+    LOST_STAGE_NAMES = 16
+    LOST_REQUEST_CONTEXTS = 17
+    LOST_BATCHES = 18
+    UNMATCHED_BATCHES = 19
+    REFUSED_TOKENS = 20
 
 
-LOSS_ROWS = 16
+LOSS_ROWS = 32
 
 
 class EventKind(IntEnum):
@@ -52,6 +67,17 @@ class EventKind(IntEnum):
     CALL_SLOW = 2
     CALL_ERROR = 3
     KERNEL_LINE = 4
+    BATCH = 5
+
+
+class Source(IntEnum):
+    """What a thread's stage is known by."""
+
+    NONE = 0
+    MARK = 1
+    NVTX = 2
+    RULE = 3
+    FINGERPRINT = 4
 
 
 CALL_SPEC_DTYPE = np.dtype(
@@ -62,7 +88,8 @@ CALL_SPEC_DTYPE = np.dtype(
         ("stream_argument", "u1"),
         ("effect", "u1"),
         ("device_argument", "u1"),
-        ("pad", "u1", (2,)),
+        ("wait", "u1"),
+        ("pad", "u1", (1,)),
     ]
 )
 SETTINGS_DTYPE = np.dtype(
@@ -108,7 +135,7 @@ _THREAD_STATE_FIELDS = [
     ("device", "u1"),
     ("depth", "u1"),
     ("pushed_device", "u1"),
-    ("pad", "u1"),
+    ("source", "u1"),
     ("ordinal", "<u4"),
     ("since_ns", "<u8"),
     ("stack_pointer", "<u8"),
@@ -124,6 +151,12 @@ _THREAD_STATE_FIELDS = [
     ("flushed_bytes_total", "<u8"),
     ("error_total", "<u4"),
     ("flushed_error_total", "<u4"),
+    ("context", "<u8"),
+    ("pushed_context", "<u8"),
+    ("run_delay_ns", "<u8"),
+    ("wait_ns", "<u8", (4,)),
+    ("in_batch", "u1"),
+    ("pad", "u1", (7,)),
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
 ]
 THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)
@@ -133,11 +166,18 @@ STAGE_SLOT_DTYPE = np.dtype(
     [
         ("began_ns", "<u8"),
         ("total_ns", "<u8"),
+        ("run_queue_us", "<u4"),
+        ("sync_us", "<u4"),
+        ("copy_us", "<u4"),
+        ("alloc_us", "<u4"),
         ("tokens", "<u4"),
         ("count", "<u2"),
         ("modality", "u1"),
         ("open", "u1"),
     ]
+)
+REQUEST_CONTEXT_DTYPE = np.dtype(
+    [("context", "<u8"), ("stage_mask", "<u8"), ("device", "<u4"), ("pad", "<u4")]
 )
 REQUEST_KEY_DTYPE = np.dtype([("cgroup_id", "<u8"), ("request_hash", "<u8")])
 _REQUEST_STATE_FIELDS = [
@@ -147,13 +187,23 @@ _REQUEST_STATE_FIELDS = [
     ("model_id", "<u4"),
     ("stage_mask", "<u8"),
     ("open_mask", "<u8"),
+    ("own_stages", "<u8"),
     ("cuda_stream", "<u8"),
     ("launches", "<u8"),
     ("bytes", "<u8"),
     ("errors", "<u4"),
     ("output_tokens", "<u4"),
     ("quota_tgid", "<u8"),
+    ("embedding_address", "<u8"),
+    ("embedding_dims", "<u4"),
+    ("embedding_dtype", "u1"),
+    ("embedding_stage", "u1"),
+    ("lora_rank", "<u2"),
+    ("lora_module", "u1"),
+    ("pad", "u1", (7,)),
     ("modality_words", "<u8", (MODALITIES,)),
+    ("modality_first_words", "<u8", (MODALITIES,)),
+    ("contexts", REQUEST_CONTEXT_DTYPE, (CONTEXTS,)),
     ("stages", STAGE_SLOT_DTYPE, (STAGE_SLOTS,)),
     ("id", "S64"),
     ("endpoint", "S48"),
@@ -192,8 +242,53 @@ CALL_EVENT_DTYPE = np.dtype(
         ("pad", "u1", (3,)),
     ]
 )
+BATCH_MEMBER_DTYPE = np.dtype(
+    [("request_hash", "<u8"), ("tokens", "<u4"), ("stage", "u1"), ("modality", "u1"), ("pad", "<u2")]
+)
+BATCH_DTYPE = np.dtype(
+    [
+        ("version", "<u4"),
+        ("size", "<u4"),
+        ("batch_id", "<u8"),
+        ("word", "<u8"),
+        ("tokens_total", "<u4"),
+        ("members", "<u2"),
+        ("members_total", "<u2"),
+        ("member", BATCH_MEMBER_DTYPE, (BATCH_MEMBERS,)),
+    ]
+)
+BATCH_WORK_DTYPE = np.dtype(
+    [
+        ("launches", "<u8"),
+        ("bytes", "<u8"),
+        ("errors", "<u8"),
+        ("run_queue_ns", "<u8"),
+        ("sync_ns", "<u8"),
+        ("copy_ns", "<u8"),
+        ("alloc_ns", "<u8"),
+    ]
+)
+BATCH_STATE_DTYPE = np.dtype(
+    [("batch_id", "<u8"), ("began_ns", "<u8"), ("outer_request_hash", "<u8"), ("work", BATCH_WORK_DTYPE)]
+)
+BATCH_EVENT_DTYPE = np.dtype(
+    [
+        ("kind", "<u4"),
+        ("tgid", "<u4"),
+        ("tid", "<u4"),
+        ("device", "<u4"),
+        ("began_ns", "<u8"),
+        ("ended_ns", "<u8"),
+        ("cgroup_id", "<u8"),
+        ("context", "<u8"),
+        ("work", BATCH_WORK_DTYPE),
+        ("batch", BATCH_DTYPE),
+    ]
+)
 KERNEL_LINE_DTYPE = np.dtype([("kind", "<u4"), ("length", "<u4"), ("at_ns", "<u8"), ("text", "S240")])
 
+STAGE_NAME_KEY_DTYPE = np.dtype([("tgid", "<u4"), ("stage", "<u4")])
+STAGE_NAME_DTYPE = np.dtype([("name", "S32")])
 CONTEXT_KEY_DTYPE = np.dtype([("context", "<u8"), ("tgid", "<u4"), ("pad", "<u4")])
 DEVICE_KEY_DTYPE = np.dtype([("tgid", "<u4"), ("ordinal", "<u4")])
 DEVICE_UUID_DTYPE = np.dtype([("bytes", "V16")])

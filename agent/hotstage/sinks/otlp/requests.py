@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from hotstage.frame.entity import Entity
-from hotstage.stages.names import clean_name
 from hotstage.stages.spans import OUTCOME_ERROR, modality_of_masks
 from hotstage.stages.stage import Stage, modality_name, stage_name
+from hotstage.text import clean_name
 
 OUTCOMES = ("ok", "error", "cancelled", "refused")
 

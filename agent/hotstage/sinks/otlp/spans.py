@@ -26,7 +26,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from hotstage.sinks.otlp import attributes as names
 from hotstage.sinks.otlp.requests import FinishedRequest, StageRuns
-from hotstage.stages.names import clean_name
+from hotstage.text import clean_name
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
