@@ -19,7 +19,6 @@ from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.frame.heat import BASIS
-from hotstage.frame.request_statistics import ComponentTable
 from hotstage.windows.window import AnomalyWindow
 
 Document = dict[str, Any]
@@ -96,11 +95,6 @@ def classes(table: ClassTable) -> Document:
     fingerprint.
     """
     return {"basis": CLASS_BASIS, **asdict(table)}
-
-
-def components(table: ComponentTable) -> Document:
-    """How the time of finished requests is spread over the stages."""
-    return asdict(table)
 
 
 def window(found: AnomalyWindow, clock: Clock) -> Document:

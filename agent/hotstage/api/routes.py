@@ -14,7 +14,7 @@ from importlib.resources import files
 
 import msgspec
 
-from hotstage.api import documents, outbox, snapshots
+from hotstage.api import documents, finished, outbox, snapshots
 from hotstage.api.access import Access
 from hotstage.api.bell import Bell
 from hotstage.api.documents import Document
@@ -101,7 +101,13 @@ def classes(api: Api, request: Request) -> Response:
 
 
 def components(api: Api, request: Request) -> Response:
-    return _of_view(api, "components", lambda view: documents.components(api.sources.components(view.at_ns)))
+    return _of_view(
+        api, "components", lambda view: msgspec.structs.asdict(api.sources.components(view.at_ns))
+    )
+
+
+def latency(api: Api, request: Request) -> Response:
+    return _of_view(api, "latency", lambda view: msgspec.structs.asdict(api.sources.latency(view.at_ns)))
 
 
 def breakers(api: Api, request: Request) -> Response:
@@ -161,11 +167,6 @@ def coverage(api: Api, request: Request) -> Response:
     return _live(api, api.sources.coverage())
 
 
-def requests(api: Api, request: Request) -> Response:
-    after = request.integer("after", 0, 0, 1 << 62)
-    return _live(api, api.sources.requests(after, request.integer("limit", 2000, 1, 4000)))
-
-
 def frames(api: Api, request: Request) -> Response:
     names = [name for name in request.query.get("columns", "").split(",") if name]
     return _live(api, api.sources.frames(names, request.number("seconds", 60.0, 1.0, 86_400.0)))
@@ -198,7 +199,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/heat", heat, "Heat, latency and load per endpoint and instance"),
     Route("GET", "/v1/stages", stages, "Requests and latency per stage and modality"),
     Route("GET", "/v1/classes", classes, "Finished requests by modality fingerprint and size"),
-    Route("GET", "/v1/components", components, "Time of a request by stage: mean, p95, variance, share"),
+    Route("GET", "/v1/components", components, "Time of a request by stage and wait: mean, p95, variance"),
+    Route("GET", "/v1/latency", latency, "First and further tokens by modality, and what made them"),
     Route("GET", "/v1/windows", window_list, "Anomaly windows, newest first"),
     Route("GET", "/v1/windows/{id}", window_one, "One anomaly window"),
     Route(
@@ -221,7 +223,8 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET", "/v1/snapshots/{id}/plan", snapshots.stored_plan, "From where each of its requests can go on"
     ),
-    Route("GET", "/v1/requests", requests, "Finished requests with the time of each stage"),
+    Route("GET", "/v1/requests", finished.requests, "Finished requests with the time of each stage"),
+    Route("GET", "/v1/requests/{id}", finished.waterfall, "A finished request's stages and waits"),
     Route("GET", "/v1/frames", frames, "The last frames, by column"),
     Route("GET", "/v1/events", events, "Transitions and windows as server-sent events"),
     Route("GET", "/v1/outbox", outbox.rows, "Events that wait for the notifier", socket_only=True),

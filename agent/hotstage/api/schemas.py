@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON schemas of snapshots, of their difference and of recovery plans, from the types that make them.
+"""JSON schemas of snapshots, recovery plans, finished requests and latency, from the types that make them.
 
 `python -m hotstage.api.schemas` writes the files beside this module; a test compares them, and the parts of
 `openapi.json` that repeat them, with the types.
@@ -13,16 +13,22 @@ from typing import Any
 
 import msgspec
 
+from hotstage.frame.latency_types import Components, Latency
 from hotstage.stages.recovery import RecoveryPlan
 from hotstage.stages.snapshot_diff import SnapshotDiff
 from hotstage.stages.snapshot_types import Snapshot
+from hotstage.stages.waterfall_types import Requests, Waterfall
 
 FILES: dict[str, type[msgspec.Struct]] = {
     "snapshot.schema.json": Snapshot,
     "snapshot_diff.schema.json": SnapshotDiff,
     "recovery_plan.schema.json": RecoveryPlan,
+    "requests.schema.json": Requests,
+    "waterfall.schema.json": Waterfall,
+    "components.schema.json": Components,
+    "latency.schema.json": Latency,
 }
-SERVED = (Snapshot, RecoveryPlan)
+SERVED = (Snapshot, RecoveryPlan, Requests, Waterfall, Components, Latency)
 """What the HTTP API answers with; the difference of two snapshots is made by the command line."""
 
 

@@ -14,13 +14,22 @@ from dataclasses import dataclass, field
 import msgspec
 
 from hotstage.api.documents import Document
+from hotstage.api.requests import Filter
 from hotstage.breaker.record import BreakerRecord
 from hotstage.clock import Clock, rfc3339
 from hotstage.frame.class_table import ClassTable, no_classes
+from hotstage.frame.component_table import no_components
 from hotstage.frame.frame import Frame
-from hotstage.frame.request_statistics import ComponentTable, no_components
+from hotstage.frame.latency_types import Components, Latency
+from hotstage.frame.token_latency import no_latency
 from hotstage.stages.snapshot_types import Snapshot
+from hotstage.stages.waterfall_types import Requests, Waterfall
 from hotstage.windows.window import AnomalyWindow
+
+
+def no_waterfall(request_id: str) -> Waterfall | None:
+    """What an agent says that has seen no request."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +60,8 @@ class Sources:
 
     coverage: Callable[[], Document]
     snapshot: Callable[[], Snapshot]
-    requests: Callable[[int, int], Document]
-    """(after, limit) → finished requests."""
+    requests: Callable[[int, int, Filter], Requests]
+    """(after, limit, which) → finished requests."""
     frames: Callable[[Sequence[str], float], Document]
     """(columns, seconds) → the last frames; empty columns = all."""
     metrics: Callable[[str], tuple[bytes, str]]
@@ -61,8 +70,12 @@ class Sources:
     is_ready: Callable[[], tuple[bool, Document]]
     classes: Callable[[int], ClassTable] = no_classes
     """(CLOCK_MONOTONIC of the tick) → finished requests by class."""
-    components: Callable[[int], ComponentTable] = no_components
-    """The same → their time by stage."""
+    components: Callable[[int], Components] = no_components
+    """The same → their time by stage and wait."""
+    latency: Callable[[int], Latency] = no_latency
+    """The same → their first tokens, and what made them."""
+    waterfall: Callable[[str], Waterfall | None] = no_waterfall
+    """(id or number) → a finished request, None if it is not kept."""
     heat_weight: str = "requests"
     """`[frame] heat_weight`."""
 

@@ -34,14 +34,16 @@ def classes(by_component: bool, as_json: bool, agent_url: str | None) -> None:
     """Finished requests by modality fingerprint, by size and by endpoint: rate, latency, share within the
     target, cost per token equivalent, penalty.
 
-    `--components` shows how long requests were in each stage, gateway, model_load and lora_apply among them.
+    `--components` shows how long requests were in each stage, gateway, model_load and lora_apply among them,
+    and what they waited for: between stages (gap), and inside them for a CPU, the GPU, copies and
+    memory (kernel).
     """
     body = agent_client(agent_url).get("/v1/components" if by_component else "/v1/classes")
     if as_json:
         print_json(body)
     elif by_component:
         print_table(
-            ("component", "requests", "mean", "p95", "variance (s²)", "share of time"),
+            ("component", "kind", "told by", "requests", "mean", "p95", "variance (s²)", "share of time"),
             [_component(row) for row in (body["request"], *body["components"])],
             empty="",
         )
@@ -70,7 +72,9 @@ def _class(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def _component(row: dict[str, Any]) -> tuple[Any, ...]:
     mean, p95 = seconds(row["mean_seconds"]), seconds(row["p95_seconds"])
-    return row["stage"], row["count"], mean, p95, row["variance"], _share(row["share"])
+    parts = (row["stage"], row["lora_rank"] and f"r{row['lora_rank']}", row["lora_module"])
+    name = " ".join(str(part) for part in parts if part is not None)
+    return name, row["kind"], row["source"], row["count"], mean, p95, row["variance"], _share(row["share"])
 
 
 def _share(value: float | None) -> str:

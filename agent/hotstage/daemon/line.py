@@ -23,6 +23,7 @@ from hotstage.frame.fuse import Fuser
 from hotstage.frame.history import History
 from hotstage.frame.request_costs import Penalties
 from hotstage.frame.request_statistics import RequestStatistics
+from hotstage.frame.request_timings import RequestTimings
 from hotstage.host.samples import HostSample
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.stages.pulse import Pulse
@@ -51,6 +52,7 @@ class Line:
         self.fuser = Fuser(config.frame)
         self.history = History(config.frame.history_seconds)
         self.statistics = RequestStatistics(config.classes, config.frame)
+        self.timings = RequestTimings(config.frame)
         self.detectors = Detectors(config.detect, rules)
         self.assembler = Assembler(config.windows, WindowIds(clock))
         self.breakers = BreakerSet(config.breakers)
@@ -62,6 +64,7 @@ class Line:
         pulse = self.tracker.advance(sample)
         self._pulses.append(pulse)
         self.statistics.keep(sample.at_ns, sample.finished)
+        self.timings.keep(sample.finished)
         findings = self.detectors.observe_pulse(pulse)
         windows = self.assembler.advance(
             pulse.at_ns, findings, is_stale=bool(pulse.stale), penalties=self._penalties
@@ -79,9 +82,9 @@ class Line:
     ) -> Frame:
         """The second that ends now, fused from its pulses and the slow sources; rules judge it."""
         pulses, self._pulses = self._pulses, []
-        costs = self.statistics.costs(at_ns)
+        costs, tokens = self.statistics.costs(at_ns), self.timings.tokens(at_ns)
         self._penalties = costs.penalties
-        frame = self.fuser.fuse(at_ns, pulses, calls, devices, host, engines, costs)
+        frame = self.fuser.fuse(at_ns, pulses, calls, devices, host, engines, costs, tokens)
         self.history.append(frame)
         if devices is not None:
             self.detectors.know_devices(devices)

@@ -271,12 +271,14 @@ class Daemon:
             coverage=self.sources.coverage,
             snapshot=self.sources.snapshot,
             requests=self.sources.requests,
+            waterfall=self.sources.waterfall,
             frames=self.sources.frames,
             metrics=self.prometheus.render,
             health=self.sources.health,
             is_ready=self.sources.is_ready,
             classes=self.line.statistics.classes,
-            components=self.line.statistics.components,
+            components=self.line.timings.components,
+            latency=self.line.timings.latency,
             heat_weight=self._config.frame.heat_weight,
         )
 

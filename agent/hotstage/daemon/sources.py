@@ -14,7 +14,7 @@ from typing import Any
 from hotstage import __version__
 from hotstage.api import documents
 from hotstage.api.message import ApiError
-from hotstage.api.requests import RequestLog
+from hotstage.api.requests import Filter, RequestLog
 from hotstage.api.view import Health
 from hotstage.clock import Clock
 from hotstage.daemon.publisher import Publisher
@@ -32,6 +32,7 @@ from hotstage.sinks.self_facts import OtlpState, SelfFacts
 from hotstage.stages.places import Places
 from hotstage.stages.snapshot import snapshot
 from hotstage.stages.snapshot_types import Snapshot
+from hotstage.stages.waterfall_types import Requests, Waterfall
 from hotstage.store import outbox
 from hotstage.store.deliveries import Deliveries
 from hotstage.store.store import Store
@@ -104,8 +105,11 @@ class LiveSources:
         """Requests in flight as of the last fast tick."""
         return self.freeze()()
 
-    def requests(self, after: int, limit: int) -> Document:
-        return self._requests.document(after, limit)
+    def requests(self, after: int, limit: int, wanted: Filter) -> Requests:
+        return self._requests.document(after, limit, wanted)
+
+    def waterfall(self, request_id: str) -> Waterfall | None:
+        return self._requests.waterfall(request_id)
 
     def frames(self, columns: Sequence[str], seconds: float) -> Document:
         frames = self._frames

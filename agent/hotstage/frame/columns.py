@@ -15,6 +15,7 @@ STAGE, ENDPOINT, INSTANCE, ROUTE = (
     EntityKind.instance,
     EntityKind.route,
 )
+MODALITY = EntityKind.modality
 
 Source = Literal["requests", "calls", "devices", "host", "engines"]
 
@@ -56,6 +57,19 @@ _OF_ENGINE = (
 )
 ENGINE_COLUMNS = tuple(Column(name, (INSTANCE,), unit, "engines", help) for name, unit, help in _OF_ENGINE)
 """What the engine of an instance says of itself."""
+
+_OF_TOKENS = (
+    ("ttft_samples", "", "requests of the last 60 s whose first token is known"),
+    ("ttft_p50_seconds", "s", "begin of a request to its first token, median over the last 60 s"),
+    ("ttft_p95_seconds", "s", "begin of a request to its first token, nearest-rank p95 over the last 60 s"),
+    ("itl_samples", "", "requests of the last 60 s whose time between tokens is known"),
+    ("itl_p50_seconds", "s", "time between tokens of a request, median over the last 60 s"),
+    ("itl_p95_seconds", "s", "time between tokens of a request, nearest-rank p95 over the last 60 s"),
+)
+TOKEN_COLUMNS = tuple(
+    Column(name, (HOST, MODALITY), unit, "requests", help) for name, unit, help in _OF_TOKENS
+)
+"""What the marks of finished requests say of their tokens; a request's modality is that of its encoder."""
 
 COLUMNS: tuple[Column, ...] = (
     Column("request_rate", _SERVED, "1/s", "requests", "requests that began, over the last 10 s"),
@@ -165,6 +179,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("gpu_sample_age_seconds", (GPU,), "s", "devices", "age of the last NVML sample"),
     Column("nvml_call_seconds", (GPU,), "s", "devices", "slowest NVML call of the last second"),
     *ENGINE_COLUMNS,
+    *TOKEN_COLUMNS,
 )
 
 COLUMN_INDEX: dict[str, int] = {column.name: index for index, column in enumerate(COLUMNS)}

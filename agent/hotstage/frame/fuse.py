@@ -19,7 +19,9 @@ from hotstage.frame.engines import fill_engines
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.frame.request_costs import RequestCosts
+from hotstage.frame.rolling import Rows
 from hotstage.frame.served import Cells, Served
+from hotstage.frame.token_latency import fill_token_latency
 from hotstage.host.samples import HostSample
 from hotstage.probes.samples import CallSample
 from hotstage.stages.pulse import Pulse
@@ -40,6 +42,7 @@ class Fuser:
 
     def __init__(self, config: FrameConfig) -> None:
         self._max_age_ns = round(config.stale_after_seconds * 1e9)
+        self._min_samples = config.quantile_min_samples
         self._served = Served(config)
         self._calls = CallRates()
         self._calls_ns: int | None = None
@@ -60,8 +63,12 @@ class Fuser:
         host: HostSample | None = None,
         engines: Sequence[EngineSample] = (),
         costs: RequestCosts = _NO_COSTS,
+        tokens: Rows | None = None,
     ) -> Frame:
-        """The frame of the second that ends at `at_ns` (CLOCK_MONOTONIC). None = that source is unknown."""
+        """The frame of the second that ends at `at_ns` (CLOCK_MONOTONIC). None = that source is unknown.
+
+        `tokens`: TOKENS_DTYPE of `timing_rows`, the requests of the latency window.
+        """
         for pulse in pulses:
             self._served.take(pulse)
             self._pulse = pulse
@@ -70,6 +77,8 @@ class Fuser:
             self._calls_ns = calls.at_ns
         cells: Cells = {HOST: {}}
         self._served.fill(at_ns, cells, costs)
+        if tokens is not None:
+            fill_token_latency(tokens, self._min_samples, cells)
         self._fill_losses(pulses, at_ns, cells)
         pids = self._pids_by_instance()
         calls_are_fresh = is_fresh(self._calls_ns, at_ns, self._max_age_ns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished requests of the latency window, by class and by component (stage): rates, quantiles, variances.
+"""Finished requests of the latency window, by class: rates and quantiles.
 
 The tick only hands records over; whoever asks reduces them to rows of fixed size and works out the rest. If
 nobody asks, the tick reduces them when `FRESH_MAX` have gathered. What vanished with its process has left no
@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +20,17 @@ from hotstage.config.settings import FrameConfig
 from hotstage.frame.class_rules import ClassRules
 from hotstage.frame.class_table import ClassName, ClassRow, ClassTable, Recent, class_rows
 from hotstage.frame.request_costs import UNNAMED, RequestCosts, costs_by_entity, penalties_of
-from hotstage.frame.rolling import Codes, Floats, Rolling, Rows, nearest_ranks
+from hotstage.frame.rolling import Codes, Rolling, Rows
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.stages.names import Names
 from hotstage.stages.request_class import CLASSES, FINGERPRINTS, SIZES, classify, fingerprint_of, size_of
 from hotstage.stages.spans import OUTCOME_CANCELLED, OUTCOME_REFUSED
-from hotstage.stages.stage import STAGE_SLOTS, Stage, stage_name
 
 RATE_NS = 10_000_000_000
 PENALTY_NS = 5_000_000_000
 """The tick has penalties worked out no more often: a p99 over a minute moves slowly, and sorting is dear."""
 FINGERPRINT_NAMES = tuple(ClassName(each) for each in FINGERPRINTS)
 CLASS_NAMES = tuple(ClassName(fingerprint_of(code), size_of(code)) for code in range(CLASSES))
-ALWAYS_SHOWN = frozenset({Stage.gateway, Stage.model_load, Stage.lora_apply})
-"""Components that are listed with a count of 0 where no request went through them."""
-
 FRESH_MAX = 512
 """Records that wait to be reduced: half a megabyte, and a millisecond of the tick."""
 
@@ -52,35 +47,12 @@ _ROW_DTYPE = np.dtype(
         ("is_judged", np.bool_),  # its latency says something
         ("seconds", np.float64),
         ("equivalents", np.float64),  # 0: nobody said
-        ("stages", np.float32, (STAGE_SLOTS,)),  # seconds in each; NaN: not passed
     ]
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentRow:
-    """Time of a request in one stage, all its visits together. `variance` in s², of a sample (n − 1)."""
-
-    stage: str
-    count: int
-    mean_seconds: float | None
-    p95_seconds: float | None
-    variance: float | None
-    share: float | None
-    """Of the time of all requests of the window; stages overlap, so the sum may be above 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentTable:
-    """`request` is the whole request; `components` in pipeline order."""
-
-    window_seconds: float
-    request: ComponentRow
-    components: tuple[ComponentRow, ...]
-
-
 class RequestStatistics:
-    """`keep` and `costs` from the tick, `classes` and `components` from any thread."""
+    """`keep` and `costs` from the tick, `classes` from any thread."""
 
     def __init__(self, config: ClassesConfig, frame: FrameConfig) -> None:
         self._window_ns = round(frame.latency_window_seconds * 1e9)
@@ -154,23 +126,6 @@ class RequestStatistics:
             endpoints=self._class_rows(recent, by_endpoint, endpoint_totals, self._endpoint_name),
         )
 
-    def components(self, now_ns: int) -> ComponentTable:
-        """As of the last fast tick, whose time is `now_ns` (CLOCK_MONOTONIC)."""
-        rows, _, _ = self._recent(now_ns)
-        judged = rows[rows["is_judged"]]
-        whole = float(judged["seconds"].sum())
-        times = judged["stages"].astype(np.float64)
-        passed = ~np.isnan(times)
-        return ComponentTable(
-            self._window_ns / 1e9,
-            self._component("request", judged["seconds"], whole),
-            tuple(
-                self._component(stage_name(stage), times[passed[:, stage], stage], whole)
-                for stage in Stage
-                if stage in ALWAYS_SHOWN or passed[:, stage].any()
-            ),
-        )
-
     def _recent(self, now_ns: int) -> tuple[Rows, NDArray[np.int64], dict[int, int]]:
         """(rows of the window, totals by class, totals by endpoint and fingerprint)."""
         with self._lock:
@@ -207,7 +162,7 @@ class RequestStatistics:
         self._endpoint_totals.update(codes.tolist())
 
     def _reduced(self, finished: Rows) -> Rows:
-        found, outcome, slots = classify(finished), finished["outcome"], finished["stages"]
+        found, outcome = classify(finished), finished["outcome"]
         rows = np.zeros(len(finished), _ROW_DTYPE)
         rows["at_ns"], rows["code"] = finished["ended_ns"], found.code
         rows["endpoint"] = self._endpoints.intern_rows(finished["endpoint"])
@@ -216,30 +171,9 @@ class RequestStatistics:
         took = finished["ended_ns"].astype(np.float64) - finished["started_ns"].astype(np.float64)
         rows["seconds"] = np.maximum(took, 0.0) / 1e9
         rows["equivalents"] = self._rules.equivalents(found)
-        rows["stages"] = np.where(slots["count"] > 0, slots["total_ns"] / 1e9, np.nan)
         return rows
-
-    def _component(self, name: str, times: Floats, whole_seconds: float) -> ComponentRow:
-        count = len(times)
-        if count == 0:
-            return ComponentRow(name, 0, None, None, None, None)
-        ranks = nearest_ranks(np.zeros(count, np.int64), times, (0.95,))
-        return ComponentRow(
-            stage=name,
-            count=count,
-            mean_seconds=float(times.mean()),
-            p95_seconds=float(ranks[0][1][0]) if count >= self._min_samples else None,
-            # Of the differences to the mean: nothing cancels, however small the spread.
-            variance=float(times.var(ddof=1)) if count > 1 else None,
-            share=float(times.sum()) / whole_seconds if whole_seconds > 0 else None,
-        )
 
 
 def _counted(totals: NDArray[np.int64]) -> dict[int, int]:
     """Those that there are, by code."""
     return {code: int(totals[code]) for code in np.flatnonzero(totals).tolist()}
-
-
-def no_components(now_ns: int) -> ComponentTable:
-    """What an agent says that has seen no request."""
-    return ComponentTable(0.0, ComponentRow("request", 0, None, None, None, None), ())

@@ -23,6 +23,7 @@ from hotstage.api.view import Health, Sources, ViewCell
 from hotstage.clock import SystemClock
 from hotstage.config.settings import HttpConfig
 from hotstage.stages.snapshot_types import Snapshot
+from hotstage.stages.waterfall_types import Requests
 from hotstage.store.deliveries import Deliveries
 from hotstage.store.store import Store
 
@@ -102,7 +103,7 @@ def fixed_sources() -> Sources:
     return Sources(
         coverage=lambda: {"loader": "libbpf", "attached": 3},
         snapshot=lambda: NOTHING_IN_FLIGHT,
-        requests=lambda after, limit: {"requests": [], "next": after, "totals": {"limit": limit}},
+        requests=lambda after, limit, wanted: Requests([], after, {"limit": limit}),
         frames=lambda columns, seconds: {"columns": list(columns), "seconds": seconds},
         metrics=lambda accept: (b"hotstage_up 1.0\n", "text/plain; version=0.0.4"),
         health=lambda: Health("ok", {"tick": "alive"}),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support.kernel_rows import MS, SECOND, KernelRequest, Modality, Stage, sample
 
+from hotstage.api.requests import RequestLog
 from hotstage.api.routes import ROUTES
 from hotstage.api.view import Health, View
 from hotstage.config.classes import ClassesConfig
@@ -21,6 +22,7 @@ from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.frame.request_statistics import RequestStatistics
+from hotstage.frame.request_timings import RequestTimings
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.stages.snapshot import snapshot
 from hotstage.store import snapshots
@@ -97,17 +99,49 @@ def test_classes_and_components_are_as_promised_with_and_without_requests(serve,
     request = KernelRequest(1, at_ns=START).begin(Stage.vision_encode, START, modality=Modality.image)
     finished = request.end(Stage.vision_encode, START + MS).finished(START + SECOND)
     found.keep(START + SECOND, np.array([finished], FINISHED_DTYPE))
-    served = serve(sources(classes=found.classes, components=found.components))
+    timings = RequestTimings(FrameConfig())
+    timings.keep(np.array([finished], FINISHED_DTYPE))
+    served = serve(sources(classes=found.classes, components=timings.components, latency=timings.latency))
     served.api.cell.swap(View(1, START + SECOND))
     body = conforms(served.ask("/v1/classes").json, "Classes")
     assert [(row["fingerprint"], row["size"], row["p99_seconds"]) for row in body["classes"]] == [
         ("vlm", "unknown", None)
     ]
     body = conforms(served.ask("/v1/components").json, "Components")
-    assert (body["request"]["count"], body["components"][-1]["stage"]) == (1, "vision_encode")
+    assert body["request"]["count"] == 1
+    assert [row["stage"] for row in body["components"] if row["count"]] == ["vision_encode", "unmarked"]
+    body = conforms(served.ask("/v1/latency").json, "Latency")
+    assert [(row["modality"], row["requests"], row["ttft_samples"]) for row in body["modalities"]] == [
+        ("image", 1, 0)
+    ]
     idle = serve(directory="idle")
     assert conforms(idle.ask("/v1/classes").json, "Classes")["classes"] == []
     assert conforms(idle.ask("/v1/components").json, "Components")["components"] == []
+    assert conforms(idle.ask("/v1/latency").json, "Latency")["host"]["ttft_p95_seconds"] is None
+
+
+def test_a_finished_request_is_found_by_its_id_and_number_and_filtered(serve, sources, clock):
+    log = RequestLog(clock)
+    request = KernelRequest(1, at_ns=START).begin(Stage.vision_encode, START + MS, modality=Modality.image)
+    request.row["id"] = b"chat/1 ?"
+    finished = request.end(Stage.vision_encode, START + 5 * MS).finished(START + 9 * MS)
+    log.add(np.array([finished], FINISHED_DTYPE), 0)
+    served = serve(sources(requests=log.document, waterfall=log.waterfall))
+    for name in ("chat%2F1%20%3F", "1"):
+        body = conforms(served.ask(f"/v1/requests/{name}").json, "Waterfall")
+        assert (body["request"]["id"], [each["name"] for each in body["segments"]]) == (
+            "chat/1 ?",
+            ["queue", "vision_encode", "unmarked"],
+        )
+    missing = served.ask("/v1/requests/2")
+    assert (missing.status, conforms(missing.json, "Error")["error"]["code"]) == (404, "no_such_request")
+    for query, count in (("", 1), ("?stage=vision_encode&modality=image&order=slowest&outcome=ok", 1)):
+        assert len(conforms(served.ask(f"/v1/requests{query}").json, "Requests")["requests"]) == count
+    for query in ("stage=tokenize", "modality=audio", "endpoint=/nothing", "instance=i-9", "outcome=error"):
+        assert served.ask(f"/v1/requests?{query}").json["requests"] == []
+    for query in ("modality=smell", "order=random", f"endpoint={'x' * 65}", "outcome=great"):
+        answer = served.ask(f"/v1/requests?{query}")
+        assert (answer.status, answer.json["error"]["code"]) == (400, "bad_parameter")
 
 
 def test_a_poller_pays_for_a_tick_once(served):

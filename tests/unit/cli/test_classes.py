@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -19,29 +20,31 @@ from hotstage.config.classes import ClassesConfig
 from hotstage.config.settings import FrameConfig
 from hotstage.frame.class_table import no_classes
 from hotstage.frame.request_statistics import RequestStatistics
+from hotstage.frame.request_timings import RequestTimings
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 
 START = 50 * SECOND
 
 
-def served() -> RequestStatistics:
+def finished() -> np.ndarray:
     """Twenty images of 100 + 20 tokens, 1 to 20 s."""
-    found = RequestStatistics(ClassesConfig(), FrameConfig())
     rows = []
     for number in range(1, 21):
         request = KernelRequest(number, at_ns=START)
         request.begin(Stage.vision_encode, START, modality=Modality.image, tokens=100)
         rows.append(request.end(Stage.vision_encode, START + 5 * MS).finished(START + number * SECOND, 0, 20))
-    found.keep(START + 20 * SECOND, np.array(rows, FINISHED_DTYPE))
-    return found
+    return np.array(rows, FINISHED_DTYPE)
 
 
 @pytest.fixture
 def answers() -> dict[str, object]:
     now_ns = START + 20 * SECOND
+    classes, timings = RequestStatistics(ClassesConfig(), FrameConfig()), RequestTimings(FrameConfig())
+    classes.keep(now_ns, finished())
+    timings.keep(finished())
     return {
-        "/v1/classes": documents.classes(served().classes(now_ns)),
-        "/v1/components": documents.components(served().components(now_ns)),
+        "/v1/classes": documents.classes(classes.classes(now_ns)),
+        "/v1/components": msgspec.to_builtins(timings.components(now_ns)),
     }
 
 
@@ -90,9 +93,11 @@ def test_components_are_a_table_with_what_was_not_passed(run):
     lines = [line.split("\t") for line in run("--components").splitlines()]
     assert [line[0] for line in lines[1:]] == [
         "request", "gateway", "model_load", "lora_apply", "vision_encode",
+        "queue", "delivery", "unmarked", "run_queue", "sync", "copy", "alloc",
     ]  # fmt: skip
-    assert lines[2] == ["gateway", "0", "—", "—", "—", "—"]
-    assert lines[5][:4] == ["vision_encode", "20", "5 ms", "5 ms"]
+    assert lines[2] == ["gateway", "stage", "mark", "0", "—", "—", "—", "—"]
+    assert lines[5][:6] == ["vision_encode", "stage", "mark", "20", "5 ms", "5 ms"]
+    assert lines[8][:5] == ["unmarked", "wait", "gap", "20", "10.5 s"]
 
 
 def test_json_is_the_agents_answer(run, answers):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes and components of finished requests: exact counts, nearest ranks, null for too few."""
+"""Classes of finished requests: exact counts, nearest ranks, null for too few."""
 
 from __future__ import annotations
 
 import math
-import statistics
 import threading
 
 import numpy as np
@@ -20,15 +19,12 @@ from hotstage.stages.spans import OUTCOME_CANCELLED, OUTCOME_ERROR, OUTCOME_REFU
 START = 1000 * SECOND
 
 
-def ended(at_ns, seconds, modality=Modality.image, *, tokens=500, output=0, outcome=0, lora=None):
+def ended(at_ns, seconds, modality=Modality.image, *, tokens=500, output=0, outcome=0):
     """A request whose prefill took half of its time."""
     took = round(seconds * SECOND)
     request = KernelRequest(at_ns, at_ns=at_ns - took)
     request.begin(Stage.llm_prefill, at_ns - took, modality=modality, tokens=tokens)
     request.end(Stage.llm_prefill, at_ns - took + took // 2)
-    if lora is not None:
-        request.begin(Stage.lora_apply, at_ns - took, modality=modality)
-        request.end(Stage.lora_apply, at_ns - took + round(lora * SECOND))
     return request.finished(at_ns, outcome, output)
 
 
@@ -137,30 +133,6 @@ def test_the_window_forgets_and_the_count_does_not():
     found = kept([ended(START + SECOND, 1.0)])
     row = row_of(found, "vlm", now_ns=START + 62 * SECOND)
     assert (row.requests, row.samples, row.rate, row.mean_seconds) == (1, 0, 0.0, None)
-    assert found.components(START + 62 * SECOND).request.count == 0
-
-
-def test_components_say_mean_p95_variance_and_share():
-    times = [0.010 + 0.001 * n for n in range(20)]
-    found = kept([ended(START + n * MS, 1.0, lora=time) for n, time in enumerate(times)])
-    table = found.components(START + SECOND)
-    by_name = {row.stage: row for row in table.components}
-    assert list(by_name) == ["gateway", "model_load", "lora_apply", "llm_prefill"]
-    lora = by_name["lora_apply"]
-    assert (lora.count, lora.p95_seconds) == (20, pytest.approx(0.028, rel=1e-6))
-    assert lora.mean_seconds == pytest.approx(statistics.mean(times), rel=1e-6)
-    assert lora.variance == pytest.approx(statistics.variance(times), rel=1e-5)
-    assert lora.share == pytest.approx(sum(times) / 20, rel=1e-6)
-    assert by_name["llm_prefill"].share == pytest.approx(0.5)
-    gateway = by_name["gateway"]
-    assert (gateway.count, gateway.mean_seconds, gateway.variance, gateway.share) == (0, None, None, None)
-    assert (table.request.count, table.request.mean_seconds, table.request.variance) == (20, 1.0, 0.0)
-
-
-def test_a_small_spread_on_a_large_time_keeps_its_variance():
-    seconds = [1e5 + 1e-3 * (n % 2) for n in range(20)]
-    found = kept([ended(START + 10**6 * SECOND, each) for each in seconds])
-    assert found.components(START).request.variance == pytest.approx(statistics.variance(seconds), rel=1e-3)
 
 
 def test_absurd_records_give_finite_numbers_and_known_classes():
@@ -170,7 +142,7 @@ def test_absurd_records_give_finite_numbers_and_known_classes():
     backwards = ended(START, 1.0)
     backwards["started_ns"] = 2**64 - 1
     found = kept([row, backwards] * 20)
-    for each in (*found.classes(START).classes, found.components(START).request):
+    for each in found.classes(START).classes:
         values = [getattr(each, name) for name in each.__slots__]
         assert all(math.isfinite(value) for value in values if isinstance(value, float))
     assert {each.size for each in found.classes(START).classes} == {"over_128K", "up_to_1K"}

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time to first token and between tokens by modality: a table with what made it; columns of the frame. Pure.
+
+Parts of a TTFT are what each stage and each kind of gap decided of it on the critical path, so that they add
+up to it: the largest share names the stage that makes the first token late.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from hotstage.frame.entity import HOST, Entity, EntityKind
+from hotstage.frame.latency_types import Latency, LatencyPart, TokenLatency
+from hotstage.frame.rolling import Floats, Rows, nearest_ranks
+from hotstage.frame.timing_rows import GAPS
+from hotstage.stages.first_token import BASES
+from hotstage.stages.stage import STAGE_SLOTS, Stage, modality_name, stage_name
+from hotstage.stages.timeline import PINNED
+
+Names = Mapping[tuple[int, int], str]
+SHARES = (0.50, 0.95)
+PARTS_MAX = 32
+_ALL = "all"
+
+
+def latency_table(rows: Rows, tokens: Rows, window_seconds: float, min_samples: int, names: Names) -> Latency:
+    """TIMING_DTYPE and TOKENS_DTYPE of one window → the table, `names` as in `component_table`."""
+    codes = np.unique(rows["modality"]).tolist()
+    return Latency(
+        window_seconds,
+        _latency(_ALL, rows, tokens, min_samples, names),
+        [
+            _latency(
+                modality_name(code),
+                rows[rows["modality"] == code],
+                tokens[tokens["modality"] == code],
+                min_samples,
+                names,
+            )
+            for code in codes
+        ],
+    )
+
+
+def no_latency(now_ns: int) -> Latency:
+    """What an agent says that has seen no request."""
+    return Latency(0.0, TokenLatency(_ALL, 0, 0, {}, None, None, None, 0, None, None, None, None, []), [])
+
+
+def fill_token_latency(tokens: Rows, min_samples: int, cells: dict[Entity, dict[str, float]]) -> None:
+    """TOKENS_DTYPE of the window → columns of the host and of each modality that makes tokens."""
+    for entity, own in (
+        (HOST, tokens),
+        *(
+            (
+                Entity(EntityKind.modality, modality=modality_name(code)),
+                tokens[tokens["modality"] == code],
+            )
+            for code in np.unique(tokens["modality"]).tolist()
+        ),
+    ):
+        for name in ("ttft", "itl"):
+            values = _known(own[f"{name}_seconds"])
+            if len(values):
+                p50, p95 = _quantiles(values, min_samples)
+                cell = cells.setdefault(entity, {})
+                cell[f"{name}_samples"] = float(len(values))
+                cell[f"{name}_p50_seconds"] = np.nan if p50 is None else p50
+                cell[f"{name}_p95_seconds"] = np.nan if p95 is None else p95
+
+
+def _latency(modality: str, rows: Rows, tokens: Rows, min_samples: int, names: Names) -> TokenLatency:
+    ttft, itl = _known(tokens["ttft_seconds"]), _known(tokens["itl_seconds"])
+    with_first = rows[~np.isnan(rows["ttft_seconds"])]
+    bases = Counter(BASES[basis] for basis in with_first["basis"].tolist())
+    parts = _parts(with_first, min_samples, names)
+    ttft_p50, ttft_p95 = _quantiles(ttft, min_samples)
+    itl_p50, itl_p95 = _quantiles(itl, min_samples)
+    return TokenLatency(
+        modality=modality,
+        requests=len(tokens),
+        ttft_samples=len(ttft),
+        ttft_bases=dict(bases),
+        ttft_mean_seconds=_mean(ttft),
+        ttft_p50_seconds=ttft_p50,
+        ttft_p95_seconds=ttft_p95,
+        itl_samples=len(itl),
+        itl_mean_seconds=_mean(itl),
+        itl_p50_seconds=itl_p50,
+        itl_p95_seconds=itl_p95,
+        slowest=parts[0].name if parts else None,
+        parts=parts,
+    )
+
+
+def _parts(rows: Rows, min_samples: int, names: Names) -> list[LatencyPart]:
+    """Of requests whose first token is known; largest share first."""
+    early = rows["early"].astype(np.float64)
+    whole = float(early.sum())
+    if whole <= 0:
+        return []
+    found = [
+        _part(name, place, seconds, whole, min_samples) for name, place, seconds in _named(rows, early, names)
+    ]
+    return sorted(found, key=lambda part: -part.share)[:PARTS_MAX]
+
+
+def _named(rows: Rows, early: Floats, names: Names) -> list[tuple[str, int, Floats]]:
+    """(name, a place of it, seconds of each request) of the stages and gaps that decided something."""
+    found: list[tuple[str, int, Floats]] = []
+    for place in np.flatnonzero(early.any(axis=0)).tolist():
+        if place >= STAGE_SLOTS:
+            found.append((GAPS[place - STAGE_SLOTS], place, early[:, place]))
+        elif place < PINNED:
+            found.append((stage_name(place), place, early[:, place]))
+    own: dict[str, Floats] = {}
+    for slot in range(PINNED, STAGE_SLOTS):
+        for at in np.flatnonzero(early[:, slot]).tolist():
+            stage = int(rows["stage_ids"][at, slot])
+            name = names.get((int(rows["pid"][at]), stage)) or stage_name(stage)
+            own.setdefault(name, np.zeros(len(rows)))[at] += early[at, slot]
+    return found + [(name, PINNED, seconds) for name, seconds in own.items()]
+
+
+def _part(name: str, place: int, seconds: Floats, whole: float, min_samples: int) -> LatencyPart:
+    own = seconds[seconds > 0]
+    return LatencyPart(
+        name=name,
+        kind="wait" if place >= STAGE_SLOTS or place == Stage.queue else "stage",
+        source="gap" if place >= STAGE_SLOTS else "mark",
+        count=len(own),
+        mean_seconds=float(own.mean()),
+        p95_seconds=_quantiles(own, min_samples)[1],
+        share=float(own.sum()) / whole,
+    )
+
+
+def _known(values: Rows) -> Floats:
+    found: Floats = values[~np.isnan(values)].astype(np.float64)
+    return found
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _quantiles(values: Floats, min_samples: int) -> tuple[float | None, float | None]:
+    """(p50, p95), nearest rank."""
+    if len(values) < max(min_samples, 1):
+        return None, None
+    _, (p50, p95) = nearest_ranks(np.zeros(len(values), np.int64), values, SHARES)[0]
+    return float(p50), float(p95)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel knows of a stage of a request beside its times: its threads' waits, its contexts. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotstage.stages.timeline import has_field
+from hotstage.stages.waterfall_types import Parts, SegmentContext
+
+UNKNOWN_US = 0xFFFFFFFF
+"""No thread worked for the stage by name, the kernel does not tell, or the sum is at its end."""
+
+WAIT_FIELDS = ("run_queue_us", "sync_us", "copy_us", "alloc_us")
+NO_DEVICE = 255
+
+
+def parts_of(slot: Any) -> Parts | None:
+    """A row of STAGE_SLOT_DTYPE → how its time was spent; None where none of the waits is known."""
+    if not has_field(slot, "sync_us"):
+        return None
+    waits = [None if slot[name] == UNKNOWN_US else int(slot[name]) / 1e6 for name in WAIT_FIELDS]
+    known = [wait for wait in waits if wait is not None]
+    if not known:
+        return None
+    run_queue, sync, copy, alloc = waits
+    host = max(0.0, int(slot["total_ns"]) / 1e9 - sum(known)) if len(known) == len(waits) else None
+    return Parts(run_queue, sync, copy, alloc, host)
+
+
+def contexts_of(row: Any, stage_id: int) -> list[SegmentContext] | None:
+    """CUDA contexts that the stage with this id ran in; None where none is known."""
+    if not has_field(row, "contexts"):
+        return None
+    found = [
+        SegmentContext(int(each["context"]), None if each["device"] == NO_DEVICE else int(each["device"]))
+        for each in row["contexts"]
+        if each["context"] and int(each["stage_mask"]) >> stage_id & 1
+    ]
+    return found or None

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request's stages and waits: what decided each moment of it, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.kernel_rows import MS, KernelRequest, Modality, Stage
+
+from hotstage.probes.maps.layout import FINISHED_DTYPE
+from hotstage.stages.critical_path import critical_path
+from hotstage.stages.timeline import timeline_of
+from hotstage.stages.waterfall import waterfall
+
+START = 10_000 * MS
+
+
+def row_of(*spans, total=100, output=0, opened=()):
+    """`spans`: (stage, begin ms, end ms), in the order of their begins; `opened` never end."""
+    request = KernelRequest(1, at_ns=START)
+    for stage, began, ended in spans:
+        request.begin(stage, START + began * MS).end(stage, START + ended * MS)
+    for stage, began in opened:
+        request.begin(stage, START + began * MS)
+    return request.finished(START + total * MS, 0, output)
+
+
+def shown(row):
+    return waterfall(row, 1, 0, {}).segments
+
+
+def decided(row):
+    """Name → ms, without what decided nothing."""
+    found = {}
+    for each in shown(row):
+        if each.critical_seconds:
+            found[each.name] = round(found.get(each.name, 0) + each.critical_seconds * 1e3, 6)
+    return found
+
+
+def test_stages_in_a_row_and_the_gaps_between_them():
+    row = row_of((Stage.tokenize, 10, 20), (Stage.llm_prefill, 30, 50), (Stage.llm_decode, 55, 90), output=8)
+    found = shown(row)
+    assert [(each.kind, each.name, each.offset_seconds, each.duration_seconds) for each in found] == [
+        ("wait", "queue", 0.0, 0.01),
+        ("stage", "tokenize", 0.01, 0.01),
+        ("wait", "queue", 0.02, 0.01),
+        ("stage", "llm_prefill", 0.03, 0.02),
+        ("wait", "delivery", 0.05, 0.005),
+        ("stage", "llm_decode", 0.055, 0.035),
+        ("wait", "delivery", 0.09, 0.01),
+    ]
+    assert [(each.after, each.before) for each in found if each.kind == "wait"] == [
+        (None, "tokenize"),
+        ("tokenize", "llm_prefill"),
+        ("llm_prefill", "llm_decode"),
+        ("llm_decode", None),
+    ]
+    assert sum(each.critical_seconds for each in found) == pytest.approx(0.1, abs=1e-12)
+    assert [each.decides_end for each in found] == [False] * 6 + [True]
+    assert {each.placement for each in found} == {"exact", "gap"}
+
+
+def test_of_two_encoders_side_by_side_the_slower_one_decides():
+    align = (Stage.cross_modal_align, 60, 100)
+    row = row_of((Stage.vision_encode, 0, 60), (Stage.audio_encode, 1, 40), align)
+    assert decided(row) == {"vision_encode": 60, "cross_modal_align": 40}
+    by_name = {each.name: each for each in shown(row)}
+    assert by_name["audio_encode"].critical_seconds == 0
+    assert by_name["cross_modal_align"].decides_end
+
+
+def test_stages_that_overlap_in_part_share_the_time():
+    row = row_of((Stage.llm_prefill, 0, 60), (Stage.kv_transfer, 40, 100))
+    assert decided(row) == {"llm_prefill": 40, "kv_transfer": 60}
+
+
+def test_what_encloses_all_decides_only_what_nothing_else_does():
+    row = row_of((Stage.gateway, 0, 100), (Stage.tokenize, 10, 20), (Stage.llm_prefill, 20, 70))
+    assert decided(row) == {"gateway": 40, "tokenize": 10, "llm_prefill": 50}
+    assert not [each for each in shown(row) if each.kind == "wait"]
+
+
+def test_the_marked_queue_is_a_wait_and_what_follows_it_decides():
+    row = row_of((Stage.tokenize, 0, 10), (Stage.queue, 10, 60), (Stage.llm_prefill, 60, 100))
+    (queue,) = [each for each in shown(row) if each.kind == "wait"]
+    assert (queue.name, queue.placement, queue.critical_seconds, queue.runs) == ("queue", "exact", 0.05, 1)
+
+
+@pytest.mark.parametrize(
+    ("spans", "name"),
+    [
+        ([(Stage.gateway, 10, 100)], "unmarked"),
+        ([(Stage.vision_encode, 10, 100)], "queue"),
+        ([(Stage.tokenize, 0, 90)], "unmarked"),
+        ([(Stage.detokenize, 0, 90)], "delivery"),
+        ([(Stage.llm_prefill, 0, 50), (Stage.kv_transfer, 60, 100)], "delivery"),
+        ([(Stage.llm_decode, 0, 50), (Stage.other, 60, 100)], "unmarked"),
+        ([], "unmarked"),
+    ],
+)
+def test_a_gap_is_named_by_what_it_leads_to(spans, name):
+    assert [each.name for each in shown(row_of(*spans)) if each.kind == "wait"] == [name]
+
+
+def test_runs_without_a_place_are_taken_from_the_gap_of_the_last_one():
+    # Decode in three runs: 55–65, 70–80, 85–90; the kernel keeps 25 ms, three ends and the last begin.
+    runs = [(Stage.llm_decode, 55, 65), (Stage.llm_decode, 70, 80), (Stage.llm_decode, 85, 90)]
+    row = row_of((Stage.llm_prefill, 0, 50), *runs, (Stage.detokenize, 90, 100), output=9)
+    by_name = {each.name: each for each in shown(row)}
+    decode = by_name["llm_decode"]
+    assert (decode.placement, decode.runs, decode.offset_seconds) == ("last_begin", 3, 0.085)
+    assert decode.duration_seconds == decode.critical_seconds == 0.025
+    gap = by_name["unmarked"]
+    assert (gap.placement, gap.offset_seconds) == ("sum", 0.05)
+    assert gap.duration_seconds == pytest.approx(0.015)
+    assert sum(each.critical_seconds for each in by_name.values()) == pytest.approx(0.1, abs=1e-12)
+
+
+def test_runs_longer_than_the_gaps_that_may_hold_them_decide_no_more_than_those():
+    runs = [(Stage.vision_encode, 0, 40), (Stage.vision_encode, 50, 55)]
+    row = row_of((Stage.media_fetch, 0, 45), *runs, (Stage.llm_prefill, 60, 100))
+    by_name = {each.name: each for each in shown(row)}
+    assert by_name["vision_encode"].duration_seconds == 0.045
+    assert by_name["vision_encode"].critical_seconds == 0.015
+    assert sum(each.critical_seconds for each in by_name.values()) == pytest.approx(0.1, abs=1e-12)
+
+
+def test_a_stage_that_never_ended_lasts_to_the_end():
+    row = row_of((Stage.tokenize, 0, 10), opened=[(Stage.llm_prefill, 10)])
+    (prefill,) = [each for each in shown(row) if each.name == "llm_prefill"]
+    assert (prefill.is_open, prefill.duration_seconds, prefill.runs) == (True, 0.09, 0)
+    assert (prefill.critical_seconds, prefill.decides_end) == (0.09, True)
+
+
+def test_before_the_first_token_is_what_decided_until_then():
+    row = row_of((Stage.tokenize, 10, 20), (Stage.llm_prefill, 20, 50), (Stage.llm_decode, 55, 90), output=8)
+    found = waterfall(row, 1, 0, {})
+    assert (found.request.ttft_seconds, found.request.ttft_basis) == (0.055, "decode_begin")
+    early = [each.before_first_token_seconds for each in found.segments]
+    assert early == pytest.approx([0.01, 0.01, 0.03, 0.005, 0, 0])
+    assert all(
+        each.before_first_token_seconds is None for each in shown(row_of((Stage.vision_encode, 0, 10)))
+    )
+
+
+def test_the_slowest_is_the_segment_that_decided_most():
+    row = row_of((Stage.tokenize, 60, 100))
+    assert waterfall(row, 1, 0, {}).request.slowest.name == "queue"
+    slowest = waterfall(row_of((Stage.tokenize, 20, 100)), 1, 0, {}).request.slowest
+    assert (slowest.name, slowest.kind, slowest.seconds, slowest.share) == ("tokenize", "stage", 0.08, 0.8)
+
+
+def test_nothing_but_a_begin_and_an_end_at_once_is_no_segment():
+    found = waterfall(row_of(total=0), 1, 0, {})
+    assert (found.segments, found.request.slowest, found.request.duration_seconds) == ([], None, 0.0)
+
+
+def test_random_requests_add_up_to_the_nanosecond():
+    random = np.random.default_rng(5)
+    rows = []
+    for _ in range(300):
+        row = row_of(total=0)
+        row["ended_ns"] = START + random.integers(0, 10**9)
+        slots = row["stages"]
+        slots["count"] = random.choice([0, 0, 1, 1, 3], len(slots))
+        slots["open"] = random.choice([0, 0, 0, 1], len(slots))
+        slots["began_ns"] = START + random.integers(-(10**7), 11 * 10**8, len(slots))
+        slots["total_ns"] = random.integers(0, 10**9, len(slots))
+        rows.append(row)
+    line = timeline_of(np.array(rows, FINISHED_DTYPE))
+    for until in (None, line.duration_ns // 3):
+        path = critical_path(line, until)
+        assert (path.decided_ns >= 0).all() and (path.gap_left_ns >= 0).all()
+        whole = path.decided_ns.sum(axis=1) + path.waits_ns()[:, 1:].sum(axis=1)
+        assert (whole == (line.duration_ns if until is None else until)).all()
+
+
+def test_hostile_clocks_give_a_finite_request():
+    row = row_of((Stage.tokenize, 0, 10))
+    row["started_ns"], row["stages"]["total_ns"] = 2**64 - 1, 2**64 - 1
+    assert waterfall(row, 1, 0, {}).request.duration_seconds == 0
+    row["started_ns"], row["ended_ns"] = 0, 2**64 - 1
+    assert waterfall(row, 1, 0, {}).request.duration_seconds > 0
+
+
+def test_a_modality_is_told_with_its_stage():
+    request = KernelRequest(1, at_ns=START)
+    request.begin(Stage.vision_encode, START, modality=Modality.image, tokens=64)
+    (stage,) = shown(request.end(Stage.vision_encode, START + MS).finished(START + MS))
+    assert (stage.modality, stage.tokens, stage.name) == ("image", 64, "vision_encode")
