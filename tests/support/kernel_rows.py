@@ -5,7 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hotstage.probes.maps.layout import CALL_EVENT_DTYPE, FINISHED_DTYPE, REQUEST_DTYPE, THREAD_DTYPE
+from hotstage.probes.maps.layout import (
+    CALL_EVENT_DTYPE,
+    FINISHED_DTYPE,
+    REQUEST_DTYPE,
+    THREAD_DTYPE,
+    UNKNOWN_US,
+)
 from hotstage.probes.samples import FastSample
 from hotstage.stages.stage import Modality, Stage
 
@@ -13,8 +19,11 @@ MS = 1_000_000
 SECOND = 1_000_000_000
 
 
+WAITS = ("run_queue_us", "sync_us", "copy_us", "alloc_us")
+
+
 class KernelRequest:
-    """One entry of `pipeline_state`, changed as the marks program would change it."""
+    """One entry of `pipeline_state`, changed as the marks program would change it by spans."""
 
     def __init__(self, number, *, at_ns, pid=100, cgroup=1, endpoint="/v1/chat", instance="i-0"):
         self.row = np.zeros(1, REQUEST_DTYPE)[0]
@@ -25,6 +34,9 @@ class KernelRequest:
 
     def begin(self, stage, at_ns, *, modality=Modality.text, tokens=0):
         slot = self.row["stages"][stage]
+        if not slot["open"] and not slot["count"]:
+            for name in WAITS:
+                slot[name] = UNKNOWN_US
         slot["began_ns"], slot["open"], slot["modality"] = at_ns, slot["open"] + 1, modality
         slot["tokens"] += tokens
         self.row["open_mask"] |= np.uint64(1 << stage)

@@ -75,7 +75,7 @@ class LiveSources:
         self._lossy_ns: int | None = None
         self.events_expired = 0
         """Events that no notifier fetched within the retention; they are gone."""
-        self._requests = RequestLog(clock)
+        self._requests = RequestLog(clock, own_names=engine.stage_names)
         self._call_names = {call_id: call.name for call_id, call in calls_by_id().items()}
 
     def remember(self, sample: FastSample, devices: DeviceSample) -> None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import numpy as np
 
 from hotstage.frame.rolling import Rows
+from hotstage.probes.maps.layout import UNKNOWN_US
 from hotstage.stages.critical_path import WAITS, critical_path
 from hotstage.stages.first_token import first_tokens
-from hotstage.stages.segment_parts import UNKNOWN_US, WAIT_FIELDS
+from hotstage.stages.segment_parts import WAIT_FIELDS
 from hotstage.stages.spans import OUTCOME_CANCELLED, OUTCOME_REFUSED, modality_of_masks
 from hotstage.stages.stage import STAGE_SLOTS
-from hotstage.stages.timeline import has_field, timeline_of
+from hotstage.stages.timeline import timeline_of
 
 GAPS = WAITS[1:]
 KERNEL_WAITS = tuple(name.removesuffix("_us") for name in WAIT_FIELDS)
@@ -56,8 +57,7 @@ def reduced(finished: Rows) -> tuple[Rows, Rows]:
     rows = np.zeros(len(finished), TIMING_DTYPE)
     rows["at_ns"], rows["pid"] = finished["ended_ns"], finished["tgid"]
     for name in ("lora_rank", "lora_module"):
-        if has_field(finished, name):
-            rows[name] = finished[name]
+        rows[name] = finished[name]
     rows["modality"] = modality_of_masks(finished["stage_mask"] | finished["open_mask"])
     rows["seconds"] = line.duration_ns / 1e9
     rows["ttft_seconds"], rows["basis"] = np.where(has_first, tokens.ttft_ns / 1e9, np.nan), tokens.basis
@@ -84,8 +84,6 @@ def _kernel_waits(slots: Rows) -> Rows:
     """(R, 4) seconds of each wait over all stages that told it; NaN where none did."""
     found = np.full((len(slots), len(WAIT_FIELDS)), np.nan)
     for place, name in enumerate(WAIT_FIELDS):
-        if not has_field(slots, name):
-            continue
         is_told = (slots[name] != UNKNOWN_US) & (slots["count"] > 0)
         told = np.where(is_told, slots[name], 0).sum(axis=1) / 1e6
         found[:, place] = np.where(is_told.any(axis=1), told, np.nan)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotstage.stages.timeline import has_field
-
 MODULES = (
     None,
     "q_proj",
@@ -30,12 +28,10 @@ MODULES = (
 
 def lora_rank_of(row: Any) -> int | None:
     """Of a kernel row of a request; None: no adapter, or nobody said."""
-    return int(row["lora_rank"]) or None if has_field(row, "lora_rank") else None
+    return int(row["lora_rank"]) or None
 
 
 def lora_module_of(row: Any) -> str | None:
     """What the adapter changes; a number that no table knows is `other`."""
-    if not has_field(row, "lora_module"):
-        return None
     number = int(row["lora_module"])
     return MODULES[number] if number < len(MODULES) else "other"

@@ -5,20 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotstage.stages.timeline import has_field
+from hotstage.probes.maps.layout import NO_DEVICE, UNKNOWN_US
 from hotstage.stages.waterfall_types import Parts, SegmentContext
 
-UNKNOWN_US = 0xFFFFFFFF
-"""No thread worked for the stage by name, the kernel does not tell, or the sum is at its end."""
-
 WAIT_FIELDS = ("run_queue_us", "sync_us", "copy_us", "alloc_us")
-NO_DEVICE = 255
 
 
 def parts_of(slot: Any) -> Parts | None:
     """A row of STAGE_SLOT_DTYPE → how its time was spent; None where none of the waits is known."""
-    if not has_field(slot, "sync_us"):
-        return None
     waits = [None if slot[name] == UNKNOWN_US else int(slot[name]) / 1e6 for name in WAIT_FIELDS]
     known = [wait for wait in waits if wait is not None]
     if not known:
@@ -30,8 +24,6 @@ def parts_of(slot: Any) -> Parts | None:
 
 def contexts_of(row: Any, stage_id: int) -> list[SegmentContext] | None:
     """CUDA contexts that the stage with this id ran in; None where none is known."""
-    if not has_field(row, "contexts"):
-        return None
     found = [
         SegmentContext(int(each["context"]), None if each["device"] == NO_DEVICE else int(each["device"]))
         for each in row["contexts"]

@@ -19,7 +19,6 @@ from hotstage.stages.places import PlaceFinder, Places
 from hotstage.stages.snapshot_requests import keys_of, request_states
 from hotstage.stages.snapshot_threads import BusyThreads
 from hotstage.stages.snapshot_types import Snapshot
-from hotstage.stages.stage import modality_name, stage_name
 
 Document = dict[str, Any]
 Row = Any
@@ -66,18 +65,3 @@ def _oldest_first(requests: NDArray[Any]) -> tuple[NDArray[Any], int]:
     order = order[requests["started_ns"][order] != 0]  # 0: the kernel is still filling it in
     raw = requests.view(np.dtype((np.void, requests.dtype.itemsize)))
     return raw.take(order[:REQUESTS_MAX]).view(requests.dtype), len(order)
-
-
-def stage_rows(row: Row) -> list[Document]:
-    """Finished stages of one request, in pipeline order, with the time all their spans took together."""
-    return [
-        {
-            "stage": stage_name(slot),
-            "modality": modality_name(int(part["modality"])),
-            "seconds": int(part["total_ns"]) / 1e9,
-            "count": int(part["count"]),
-            "tokens": int(part["tokens"]),
-        }
-        for slot, part in enumerate(row["stages"])
-        if part["count"]
-    ]

@@ -87,19 +87,15 @@ def stage_ids_of(rows: Rows) -> NDArray[np.uint8]:
     """(R, S) stage id of each slot: pinned ones in the first slots, the server's own where one is claimed."""
     ids = np.full((len(rows), STAGE_SLOTS), NO_ID, np.uint8)
     ids[:, :PINNED] = np.arange(PINNED, dtype=np.uint8)
-    if has_field(rows, "own_stages"):
-        own = STAGE_SLOTS - PINNED
-        shifts = np.arange(own, dtype=np.uint64) * np.uint64(8)
-        told = (rows["own_stages"].astype(np.uint64)[:, None] >> shifts & np.uint64(0xFF)).astype(np.uint8)
-        ids[:, PINNED:] = np.where(told == 0, NO_ID, told)
+    shifts = np.arange(STAGE_SLOTS - PINNED, dtype=np.uint64) * np.uint64(8)
+    told = (rows["own_stages"][:, None] >> shifts & np.uint64(0xFF)).astype(np.uint8)
+    ids[:, PINNED:] = np.where(told == 0, NO_ID, told)
     return ids
 
 
 def _first_begins(rows: Rows, ids: NDArray[np.uint8], started: Rows, duration: Ns) -> Ns:
     """(R, S): begin of the stage that a modality was first seen in; -1 where no modality began with it."""
     found = np.full(ids.shape, NOT_KNOWN)
-    if not has_field(rows, "modality_first_words"):
-        return found
     words = rows["modality_first_words"]
     for modality in range(words.shape[1]):
         word = words[:, modality]
