@@ -75,6 +75,58 @@ def test_a_run_tells_everything_that_happened(start):
         assert made == sum(calls.get(name, 0) for calls in truth["calls_by_pid"].values())
     assert all(started_ns <= span["began_ns"] <= span["ended_ns"] for span in truth["stages"])
     assert {span["modality"] for span in truth["stages"]} == {"text", "image", "audio", "video"}
+    launches = [row for row in truth["launches"] if row["stage"] is not None]
+    assert {row["stage"] for row in launches} == {
+        "vision_encode", "audio_encode", "video_encode", "cross_modal_align", "llm_prefill", "llm_decode",
+    }  # fmt: skip
+    for name in ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel", "cuGraphLaunch"):
+        assert truth["calls"][name] == sum(
+            row["made"] for row in truth["launches"] if row["function"] == name
+        )
+
+
+def threads_of(pid):
+    return [path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
+
+
+def wait_for_thread(pid, name):
+    deadline = time.monotonic() + 5
+    while name not in threads_of(pid):
+        assert time.monotonic() < deadline, f"waited 5 s for a thread {name} in {threads_of(pid)}"
+        time.sleep(0.02)
+
+
+def libraries_of(pid):
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_a_server_gives_no_other_sign_of_its_stages_than_its_mode_says(start):
+    runs = {
+        mode: start("--mode", mode, "--gpus", "2", "--seconds", "2")
+        for mode in ("nvtx", "rules", "fingerprints")
+    }
+    for run in runs.values():
+        run.say("go")
+        run.until("traffic")
+    pids = {mode: run.pids[0] for mode, run in runs.items()}
+    assert "libhotstage_nvtx" in libraries_of(pids["nvtx"])
+    assert not any("hotstage_marks" in libraries_of(pids[mode]) for mode in ("rules", "fingerprints"))
+    wait_for_thread(pids["rules"], "vision_encode-0")
+    wait_for_thread(pids["fingerprints"], "worker")
+    assert not any("encode" in name for name in threads_of(pids["fingerprints"]))
+    truths = {mode: run.finish() for mode, run in runs.items()}
+    work = [
+        sorted((span["request"].rsplit("-", 1)[0], span["stage"]) for span in truth["stages"])
+        for truth in truths.values()
+    ]
+    assert work[0] == work[1] == work[2] and len(work[0]) > 60
+    encoders = [
+        row["device"]
+        for truth in truths.values()
+        for row in truth["launches"]
+        if "encode" in (row["stage"] or "")
+    ]
+    assert set(encoders) == {0}
 
 
 def test_a_stalled_encoder_is_slow_in_truth_and_the_rest_is_not(start):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hotstage.simhost.page import Page
 from hotstage.simhost.service import StageWork
+from hotstage.stages.stage import Modality, Stage
 
 
 class GpuError(Exception):
@@ -25,6 +26,8 @@ class _StageWork(ctypes.Structure):
     """As `struct stage_work` of `stubs/server.c`."""
 
     _fields_ = (
+        ("stage", ctypes.c_uint32),
+        ("modality", ctypes.c_uint32),
         ("device_ns", ctypes.c_uint64),
         ("launches", ctypes.c_uint32),
         ("copies", ctypes.c_uint32),
@@ -34,19 +37,24 @@ class _StageWork(ctypes.Structure):
 
 
 class Gpu:
-    """The first visible GPU. Loading maps libcuda and makes no CUDA call; `open` makes the first."""
+    """The first visible GPU, or the first two: then the encoders are on the first of them.
 
-    def __init__(self, library: Path) -> None:
+    Loading maps libcuda and makes no CUDA call; `open` makes the first.
+    """
+
+    def __init__(self, library: Path, count: int = 1) -> None:
+        self._count = count
         self._library = ctypes.CDLL(str(library))
         self._library.sim_page_bytes.restype = ctypes.c_uint64
         if self._library.sim_page_bytes() != ctypes.sizeof(Page):
             raise RuntimeError("page.py and page.h differ in size")
 
     def open(self, *, weight_bytes: int, graph_nodes: int) -> None:
-        self._check(
-            "gpu_open",
-            self._library.gpu_open(ctypes.c_uint64(weight_bytes), ctypes.c_uint32(graph_nodes)),
+        """Contexts, kernels, weights, and the captured decode step."""
+        result = self._library.gpu_open(
+            ctypes.c_uint32(self._count), ctypes.c_uint64(weight_bytes), ctypes.c_uint32(graph_nodes)
         )
+        self._check("gpu_open", result)
 
     def open_thread(self) -> None:
         """Once in each thread that uses the device."""
@@ -55,6 +63,8 @@ class Gpu:
     def run(self, work: StageWork, factor: float) -> None:
         """Allocate, copy, launch, wait, free; returns when the device is done."""
         request = _StageWork(
+            stage=work.stage,
+            modality=work.modality,
             device_ns=int(work.seconds * factor * 1e9),
             launches=work.launches,
             copies=work.copies,
@@ -63,10 +73,14 @@ class Gpu:
         )
         self._check("gpu_stage", self._library.gpu_stage(ctypes.byref(request)))
 
-    def decode(self, *, steps: int, step_seconds: float, launches: int) -> None:
+    def decode(self, modality: Modality, *, steps: int, step_seconds: float, launches: int) -> None:
         """So many steps of the current batch; returns when the last is done."""
         result = self._library.gpu_decode(
-            ctypes.c_uint32(steps), ctypes.c_uint64(int(step_seconds * 1e9)), ctypes.c_uint32(launches)
+            ctypes.c_uint32(Stage.llm_decode),
+            ctypes.c_uint32(modality),
+            ctypes.c_uint32(steps),
+            ctypes.c_uint64(int(step_seconds * 1e9)),
+            ctypes.c_uint32(launches),
         )
         self._check("gpu_decode", result)
 

@@ -7,74 +7,32 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import selectors
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from hotstage.errors import HotstageError, PeerError
 from hotstage.simhost import build, faults, truth
 from hotstage.simhost.gpus import GPUS, GpuModel, log_xid
+from hotstage.simhost.instance import Instance, start_instance
+from hotstage.simhost.options import HostOptions, parse_options
 from hotstage.simhost.page import PAGE_FILE, Page, shared_page
 from hotstage.simhost.quota import QUOTAS, Quotas
-from hotstage.simhost.server import DRAIN_SECONDS, ServerConfig
+from hotstage.simhost.server import DRAIN_SECONDS
 
-MODEL = "sim-vlm-7b"
 TICK_SECONDS = 0.25
 READY_SECONDS = 20.0
 START_DELAY_NS = 100_000_000
 FREEZE_SECONDS = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class HostOptions:
-    """What the command line says."""
-
-    directory: Path
-    seed: int
-    seconds: float | None
-    faults: tuple[faults.Fault, ...]
-    calls_scale: float
-
-
-@dataclass(slots=True)
-class Instance:
-    """One server process and its ends of the pipes."""
-
-    name: str
-    index: int
-    process: subprocess.Popen[str]
-    report: Path
-    pid: int = 0
-    health_port: int = 0
-    is_reported_dead: bool = False
-
-    def send(self, line: str) -> None:
-        try:
-            print(line, file=_pipe(self.process.stdin), flush=True)
-        except BrokenPipeError:
-            return  # it has died; the tick says so
-
-    def answer(self, event: str, seconds: float) -> dict[str, Any]:
-        """The next line, which must be `event`; raises PeerError if it is not there in time."""
-        stream = _pipe(self.process.stdout)
-        with selectors.DefaultSelector() as selector:
-            selector.register(stream, selectors.EVENT_READ)
-            line = stream.readline() if selector.select(seconds) else ""
-        message: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
-        if message.get("event") != event:
-            raise PeerError(f"the simulated server {self.name} did not say {event!r} within {seconds:g} s")
-        return message
 
 
 class Host:
@@ -93,7 +51,7 @@ class Host:
 
     def start_instances(self) -> None:
         """Start the servers; they have mapped their libraries and made no CUDA call when this returns."""
-        self._instances = [self._spawn(index) for index in range(len(GPUS))]
+        self._instances = [start_instance(index, self._options, self._stubs) for index in range(len(GPUS))]
         for instance in self._instances:
             ready = instance.answer("ready", READY_SECONDS)
             instance.pid, instance.health_port = ready["pid"], ready["health_port"]
@@ -157,13 +115,12 @@ class Host:
             instance.send("stop")
         reports = [report for instance in self._instances if (report := self._report_of(instance))]
         self._freeze()
+        files = {instance.pid: self._stubs.folder / f"truth-{instance.pid}" for instance in self._instances}
         truth.write(
             path,
             seed=self._options.seed,
-            calls_by_pid={
-                instance.pid: truth.calls_made(self._stubs.folder / f"truth-{instance.pid}")
-                for instance in self._instances
-            },
+            calls_by_pid={pid: truth.calls_made(file) for pid, file in files.items()},
+            launches=[row for file in files.values() for row in truth.launches_made(file)],
             servers=reports,
             faults=self._fault_records(),
         )
@@ -172,44 +129,9 @@ class Host:
     def close(self) -> None:
         """End the servers: by closing their input, then by force."""
         for instance in self._instances:
-            with suppress(BrokenPipeError):  # it has died, and a command to it was still buffered
-                _pipe(instance.process.stdin).close()
+            instance.close_input()
         for instance in self._instances:
-            try:
-                instance.process.wait(2.0)
-            except subprocess.TimeoutExpired:
-                instance.process.kill()
-                instance.process.wait()
-            _pipe(instance.process.stdout).close()
-
-    def _spawn(self, index: int) -> Instance:
-        name = f"i-{index}"
-        folder = self._stubs.folder
-        config = ServerConfig(
-            instance=name,
-            index=index,
-            instances=len(GPUS),
-            model=MODEL,
-            seed=self._options.seed,
-            library=str(self._stubs.server),
-            report=str(folder / f"report-{name}.json"),
-            host_pid=os.getpid(),
-            # Two runs of one seed on one machine are not each other's requests.
-            tag=f"{os.getpid():x}",
-            calls_scale=self._options.calls_scale,
-            seconds=self._options.seconds,
-            faults=self._options.faults,
-        )
-        config.write(folder / f"config-{name}.json")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hotstage.simhost.server", str(folder / f"config-{name}.json")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            # Each instance sees one GPU, as its first: ordinals say nothing across processes.
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": GPUS[index].uuid},
-        )
-        return Instance(name, index, process, Path(config.report))
+            instance.close()
 
     def _limit(self, instance: Instance) -> None:
         """Give a server that has started its quota; starting takes more than serving."""
@@ -344,34 +266,6 @@ def _remove(folder: Path) -> None:
     for path in folder.iterdir():
         path.unlink(missing_ok=True)
     folder.rmdir()
-
-
-def _pipe(stream: IO[str] | None) -> IO[str]:
-    if stream is None:
-        raise ValueError("the server was started without pipes")
-    return stream
-
-
-def parse_options(arguments: Sequence[str]) -> HostOptions:
-    """Raises ConfigError for a bad fault; argparse ends the program for the rest."""
-    parser = argparse.ArgumentParser(prog="python -m hotstage.simhost.host", description=__doc__)
-    parser.add_argument("--directory", type=Path, required=True, help="for libraries and the truth file")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=None, help="of traffic; default: until `stop`")
-    parser.add_argument("--fault", action="append", default=[], metavar="NAME[@START[-END]][:SEVERITY]")
-    parser.add_argument("--faults", type=Path, default=None, metavar="FILE.toml")
-    parser.add_argument("--calls-scale", type=float, default=1.0, help="launches a stage, times this")
-    options = parser.parse_args(arguments)
-    return HostOptions(
-        directory=options.directory.resolve(),
-        seed=options.seed,
-        seconds=options.seconds,
-        faults=(
-            *(faults.parse_spec(spec) for spec in options.fault),
-            *(faults.read_file(options.faults) if options.faults else ()),
-        ),
-        calls_scale=options.calls_scale,
-    )
 
 
 def _interrupted(_signal: int, _frame: object) -> None:

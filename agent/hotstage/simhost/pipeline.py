@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's line: worker threads a stage, one decoding loop, a request handed from one to the next.
 
-Every stage is marked as a real engine would mark it, and recorded for the truth by the same thread. Faults
+Every stage is told as the mode says (`annotations.py`), and recorded for the truth by the same thread. Faults
 change how long the work takes and nothing else.
 """
 
@@ -14,11 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
-import hotstage_marks as marks
 from hotstage.simhost import service
+from hotstage.simhost.annotations import Annotations, Member, RequestHandle, SpanHandle
 from hotstage.simhost.gpu import Gpu, GpuError
+from hotstage.simhost.threads import name_this_thread
 from hotstage.simhost.truth import StageSpan
-from hotstage.simhost.workload import Arrival, traceparent_of
+from hotstage.simhost.workload import Arrival
 from hotstage.stages.stage import Modality, Stage
 
 Slowdown = Callable[[Stage, Modality], float]
@@ -31,17 +32,20 @@ MAX_SPANS = 300_000
 """Spans kept for the truth; an endless run keeps the last ones and counts the rest."""
 
 
+POOL_NAME = "worker"
+
+
 @dataclass(slots=True)
 class Job:
     """One request on its way."""
 
     arrival: Arrival
-    request: marks.Request
+    request: RequestHandle
     step: int = 0
-    queue_span: marks.Scope | None = None
+    queue_span: SpanHandle | None = None
     began_ns: int = 0
     produced: int = 0
-    decode_span: marks.Scope | None = None
+    decode_span: SpanHandle | None = None
 
     @property
     def route(self) -> tuple[Stage, ...]:
@@ -80,9 +84,21 @@ class Pipeline:
     """All threads of one instance. `take` from the arrival thread, `halt` when it is over."""
 
     def __init__(
-        self, *, instance: str, model: str, seed: int, calls_scale: float, gpu: Gpu, slowdown: Slowdown
+        self,
+        *,
+        instance: str,
+        model: str,
+        seed: int,
+        calls_scale: float,
+        gpu: Gpu,
+        slowdown: Slowdown,
+        annotations: Annotations,
+        has_pool: bool = False,
     ) -> None:
+        """`has_pool`: any worker does any stage on the GPU, and all threads are called alike."""
         self.ledger = Ledger(instance)
+        self._annotations = annotations
+        self._has_pool = has_pool
         self._instance = instance
         self._model = model
         self._seed = seed
@@ -90,9 +106,10 @@ class Pipeline:
         self._gpu = gpu
         self._slowdown = slowdown
         self._is_halted = False
+        pool: SimpleQueue[Job] = SimpleQueue()
         self._lines: dict[Stage, SimpleQueue[Job]] = {
-            stage: SimpleQueue() for stage in (*service.WORKERS, Stage.queue, Stage.llm_decode)
-        }
+            stage: pool if has_pool and _uses_gpu(stage) else SimpleQueue() for stage in service.WORKERS
+        } | {stage: SimpleQueue() for stage in (Stage.queue, Stage.llm_decode)}
 
     def start(self) -> None:
         """Open the GPU and start the threads; the first CUDA calls are made here. Raises GpuError."""
@@ -101,17 +118,11 @@ class Pipeline:
             for number in range(workers):
                 self._spawn(f"{stage.name}-{number}", self._work, stage)
         self._spawn("scheduler", self._schedule, Stage.queue)
-        self._spawn("llm_decode", self._decode, Stage.llm_decode)
+        self._spawn(Stage.llm_decode.name, self._decode, Stage.llm_decode)
 
     def take(self, arrival: Arrival) -> None:
         """One request arrives."""
-        request = marks.request_begin(
-            arrival.id,
-            endpoint=arrival.endpoint,
-            instance=self._instance,
-            model=self._model,
-            traceparent=traceparent_of(arrival.id),
-        )
+        request = self._annotations.request(arrival, instance=self._instance, model=self._model)
         with self.ledger.lock:
             is_full = self.ledger.open >= MAX_OPEN
             self.ledger.refused += is_full
@@ -126,7 +137,13 @@ class Pipeline:
         self._is_halted = True
 
     def _spawn(self, name: str, target: Callable[[Stage], None], stage: Stage) -> None:
-        threading.Thread(target=target, args=(stage,), name=name, daemon=True).start()
+        """The kernel knows the thread by its name, too; of a pool, none says what it does."""
+
+        def run() -> None:
+            name_this_thread(POOL_NAME if self._has_pool else name)
+            target(stage)
+
+        threading.Thread(target=run, name=name, daemon=True).start()
 
     def _pass_on(self, job: Job) -> None:
         """To the line of its next stage; a queue span opens on the way where the route has one."""
@@ -137,13 +154,9 @@ class Pipeline:
             job.queue_span = self._span(job, Stage.queue).begin()
         self._lines[job.route[job.step]].put(job)
 
-    def _span(self, job: Job, stage: Stage) -> marks.Scope:
-        return marks.span(
-            stage.name,
-            modality=job.arrival.modality.name,
-            tokens=service.tokens_of(job.arrival, stage),
-            request=job.request,
-        )
+    def _span(self, job: Job, stage: Stage) -> SpanHandle:
+        tokens = service.tokens_of(job.arrival, stage)
+        return self._annotations.span(stage, job.arrival.modality, tokens, job.request)
 
     def _end_queue(self, job: Job) -> None:
         if job.queue_span is not None:
@@ -164,8 +177,8 @@ class Pipeline:
                 self._pass_on(job)
 
     def _work(self, stage: Stage) -> None:
-        """One worker thread of one stage, until the process ends."""
-        uses_gpu = service.COSTS[stage].launches > 0
+        """One worker thread, until the process ends: of one stage, or of the pool of those on the GPU."""
+        uses_gpu = _uses_gpu(stage)
         if uses_gpu:
             self._gpu.open_thread()
         line = self._lines[stage]
@@ -174,20 +187,21 @@ class Pipeline:
             if self._is_halted:
                 continue
             self._end_queue(job)
-            arrival = job.arrival
-            work = service.work_of(arrival, stage, seed=self._seed, calls_scale=self._calls_scale)
-            factor = self._slowdown(stage, arrival.modality)
-            is_done = True
-            began_ns = time.monotonic_ns()
-            with marks.stage(
-                stage.name, modality=arrival.modality.name, tokens=work.tokens, request=job.request
-            ):
-                if uses_gpu:
-                    is_done = self._run_on_gpu(work, factor)
-                else:
-                    time.sleep(work.seconds * factor)
-            self.ledger.record(job, stage, began_ns, time.monotonic_ns())
-            self._advance(job, is_done=is_done)
+            self._advance(job, is_done=self._do(job, uses_gpu=uses_gpu))
+
+    def _do(self, job: Job, *, uses_gpu: bool) -> bool:
+        """The stage that the job has come to; False where the GPU refused it."""
+        arrival, stage, is_done = job.arrival, job.route[job.step], True
+        work = service.work_of(arrival, stage, seed=self._seed, calls_scale=self._calls_scale)
+        factor = self._slowdown(stage, arrival.modality)
+        began_ns = time.monotonic_ns()
+        with self._annotations.stage(stage, arrival.modality, work.tokens, job.request):
+            if uses_gpu:
+                is_done = self._run_on_gpu(work, factor)
+            else:
+                time.sleep(work.seconds * factor)
+        self.ledger.record(job, stage, began_ns, time.monotonic_ns())
+        return is_done
 
     def _run_on_gpu(self, work: service.StageWork, factor: float) -> bool:
         try:
@@ -234,8 +248,10 @@ class Pipeline:
         # A batch is as slow as its slowest member.
         factor = max(self._slowdown(Stage.llm_decode, job.arrival.modality) for job in batch)
         steps = service.DECODE_STEPS_PER_CALL
-        with marks.stage("llm_decode", modality=modality.name, tokens=steps * len(batch)):
+        members = [Member(job.arrival.id, job.arrival.modality, steps) for job in batch]
+        with self._annotations.batch(Stage.llm_decode, modality, members):
             self._gpu.decode(
+                modality,
                 steps=steps,
                 step_seconds=service.decode_step_seconds(len(batch)) * factor,
                 launches=max(1, round(service.DECODE_LAUNCHES * self._calls_scale)),
@@ -252,3 +268,7 @@ class Pipeline:
         self.ledger.record(job, Stage.llm_decode, job.began_ns, time.monotonic_ns())
         self._advance(job, is_done=True)
         return True
+
+
+def _uses_gpu(stage: Stage) -> bool:
+    return service.COSTS[stage].launches > 0

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hotstage.simhost import faults, workload
+from hotstage.simhost.annotations import Mode, annotations_of
 from hotstage.simhost.gpu import Gpu
 from hotstage.simhost.pipeline import Pipeline
 from hotstage.stages.stage import Modality, Stage
@@ -44,6 +45,9 @@ class ServerConfig:
     calls_scale: float
     seconds: float | None
     faults: tuple[faults.Fault, ...]
+    mode: Mode = Mode.marks
+    gpus: int = 1
+    """How many GPUs the process sees; of two, the encoders are on the first."""
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -52,6 +56,7 @@ class ServerConfig:
     def read(cls, path: Path) -> ServerConfig:
         raw: dict[str, Any] = json.loads(path.read_text())
         raw["faults"] = tuple(faults.Fault(**fault) for fault in raw["faults"])
+        raw["mode"] = Mode(raw["mode"])
         return cls(**raw)
 
 
@@ -67,8 +72,10 @@ class Server:
             model=config.model,
             seed=config.seed,
             calls_scale=config.calls_scale,
-            gpu=Gpu(Path(config.library)),
+            gpu=Gpu(Path(config.library), config.gpus),
             slowdown=self._slowdown,
+            annotations=annotations_of(config.mode),
+            has_pool=config.mode is Mode.fingerprints,
         )
         self._arrivals = threading.Thread(target=self._arrive, name="arrivals", daemon=True)
 

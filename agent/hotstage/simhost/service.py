@@ -31,6 +31,8 @@ class StageCost:
 class StageWork:
     """One stage of one request, ready to be done; `seconds` at full speed."""
 
+    stage: Stage
+    modality: Modality
     seconds: float
     tokens: int
     launches: int
@@ -121,6 +123,8 @@ def work_of(arrival: Arrival, stage: Stage, *, seed: int, calls_scale: float = 1
     source = random.Random(f"{seed}/{arrival.number}/{stage.name}")  # noqa: S311
     noise = source.lognormvariate(0.0, NOISE_SIGMA)
     return StageWork(
+        stage=stage,
+        modality=arrival.modality,
         seconds=(cost.base_seconds + tokens * cost.token_seconds) * noise,
         tokens=tokens,
         launches=max(1, round(cost.launches * calls_scale)) if cost.launches else 0,

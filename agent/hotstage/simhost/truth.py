@@ -10,15 +10,22 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hotstage.simhost.faults import Fault
+from hotstage.stages.stage import Modality, Stage
 
 _HEADER = struct.Struct("<8sIIQ40x")
 _ENTRY = struct.Struct("<48sQ8x")
-_MAGIC = b"HSTRUTH1"
+_MAGIC = b"HSTRUTH2"
+
+LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel", "cuGraphLaunch")
+"""As `enum truth_launch`; a `_ptsz` twin is counted as the same."""
+_DEVICES, _STAGES, _MODALITIES = 8, 65, 6
+_TABLE = len(LAUNCHES) * _DEVICES * _STAGES * _MODALITIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +41,65 @@ class StageSpan:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Launches of one process by one function on one device (an ordinal of that process), for one stage.
+
+    `stage` and `modality` are None where the thread worked for none.
+    """
+
+    pid: int
+    function: str
+    device: int
+    stage: str | None
+    modality: str | None
+    made: int
+
+
 def calls_made(path: Path) -> dict[str, int]:
     """Calls by function name that the process of this file has made so far; never called ones are absent.
 
     Raises ValueError if the file is not one of truth.
     """
-    data = path.read_bytes()
-    if len(data) < _HEADER.size:
-        raise ValueError(f"{path} is too short for a file of truth")
-    magic, _pid, count, _started_ns = _HEADER.unpack_from(data)
-    if magic != _MAGIC or len(data) < _HEADER.size + count * _ENTRY.size:
-        raise ValueError(f"{path} is no file of truth")
+    data, _pid, count = _read(path)
     made = {}
     for name, calls in _ENTRY.iter_unpack(data[_HEADER.size : _HEADER.size + count * _ENTRY.size]):
         if calls:
             made[name.rstrip(b"\0").decode()] = calls
     return made
+
+
+def launches_made(path: Path) -> list[Launches]:
+    """Launches of the process of this file by function, device, stage and modality, those that were made.
+
+    Raises ValueError as `calls_made`.
+    """
+    data, pid, count = _read(path)
+    table = struct.unpack_from(f"<{_TABLE}Q", data, _HEADER.size + count * _ENTRY.size)
+    places = product(LAUNCHES, range(_DEVICES), range(_STAGES), range(_MODALITIES))
+    return [
+        Launches(
+            pid,
+            function,
+            device,
+            Stage(stage).name if stage < len(Stage) else None,
+            Modality(modality).name if stage < len(Stage) else None,
+            made,
+        )
+        for (function, device, stage, modality), made in zip(places, table, strict=True)
+        if made
+    ]
+
+
+def _read(path: Path) -> tuple[bytes, int, int]:
+    """The file, the process it is of, and how many functions it counts."""
+    data = path.read_bytes()
+    if len(data) < _HEADER.size:
+        raise ValueError(f"{path} is too short for a file of truth")
+    magic, pid, count, _started_ns = _HEADER.unpack_from(data)
+    if magic != _MAGIC or len(data) < _HEADER.size + count * _ENTRY.size + 8 * _TABLE:
+        raise ValueError(f"{path} is no file of truth")
+    return data, pid, count
 
 
 def fault_record(
@@ -88,6 +138,7 @@ def write(
     *,
     seed: int,
     calls_by_pid: dict[int, dict[str, int]],
+    launches: Sequence[Launches] = (),
     servers: Sequence[dict[str, Any]],
     faults: Sequence[dict[str, Any]],
 ) -> None:
@@ -99,6 +150,7 @@ def write(
         "seed": seed,
         "calls": dict(sorted(calls.items())),
         "calls_by_pid": {str(pid): made for pid, made in calls_by_pid.items()},
+        "launches": [asdict(row) for row in launches],
         "requests": {
             key: sum(server["requests"][key] for server in servers)
             for key in ("started", "finished", "open", "refused")

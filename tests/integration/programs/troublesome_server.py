@@ -19,6 +19,7 @@ from pathlib import Path
 import hotstage_marks as marks
 from hotstage.simhost.gpu import Gpu, GpuError
 from hotstage.simhost.service import StageWork
+from hotstage.stages.stage import Modality, Stage
 
 GPU = Gpu(Path(sys.argv[1]))
 NUMBERS = itertools.count()
@@ -26,7 +27,14 @@ NUMBERS = itertools.count()
 
 def work(launches: int, device_bytes: int) -> StageWork:
     return StageWork(
-        seconds=1e-4, tokens=1, launches=launches, copies=1, input_bytes=4096, device_bytes=device_bytes
+        stage=Stage.vision_encode,
+        modality=Modality.image,
+        seconds=1e-4,
+        tokens=1,
+        launches=launches,
+        copies=1,
+        input_bytes=4096,
+        device_bytes=device_bytes,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hotstage.errors import ConfigError
-from hotstage.simhost.host import parse_options
+from hotstage.simhost.options import parse_options
 
 
 def test_faults_of_specs_and_of_a_file_come_together(tmp_path):

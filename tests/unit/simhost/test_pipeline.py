@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 
 from hotstage.simhost import pipeline, service
+from hotstage.simhost.annotations import Silence
 from hotstage.simhost.gpu import GpuError
 from hotstage.simhost.workload import ENDPOINTS, Arrival
 from hotstage.stages.stage import Modality
@@ -37,7 +38,7 @@ class InstantGpu:
             raise GpuError("gpu_stage", 2)
         self.may_return.wait(10)
 
-    def decode(self, *, steps, step_seconds, launches):
+    def decode(self, modality, *, steps, step_seconds, launches):
         self.runs += 1
         self.may_return.wait(10)
 
@@ -49,10 +50,17 @@ def gpu():
     gpu.may_return.set()
 
 
-@pytest.fixture
-def line(gpu):
+@pytest.fixture(params=[False, True], ids=["workers of a stage", "a pool"])
+def line(gpu, request):
     line = pipeline.Pipeline(
-        instance="i-0", model="m", seed=1, calls_scale=1.0, gpu=gpu, slowdown=lambda stage, modality: 0.01
+        instance="i-0",
+        model="m",
+        seed=1,
+        calls_scale=1.0,
+        gpu=gpu,
+        slowdown=lambda stage, modality: 0.01,
+        annotations=Silence(),
+        has_pool=request.param,
     )
     line.start()
     yield line
@@ -108,11 +116,13 @@ def test_more_than_an_instance_can_hold_is_refused(line, gpu, monkeypatch):
     assert (line.ledger.started, line.ledger.refused) == (3, 2)
 
 
-def test_nothing_begins_after_a_halt(line, gpu):
+def test_nothing_begins_after_a_halt(line, gpu, request):
+    has_pool = request.node.callspec.params["line"]
     gpu.may_return.clear()
     for number in range(12):
         line.take(arrival(number))
-    wait_until(lambda: gpu.runs == service.WORKERS[service.Stage.vision_encode], "all encoders at work")
+    at_work = 12 if has_pool else service.WORKERS[service.Stage.vision_encode]
+    wait_until(lambda: gpu.runs == at_work, "all encoders at work")
     line.halt()
     runs = gpu.runs
     gpu.may_return.set()

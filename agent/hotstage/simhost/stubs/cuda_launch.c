@@ -13,6 +13,8 @@
 #define COPY_BYTES_PER_NS 20ULL /* PCIe 4.0 x16, nearly */
 #define FILL_BYTES_PER_NS 1500ULL
 
+#define MADE_LAUNCH(name, function) (MADE(name), truth_launch(function))
+
 typedef const void *function_handle;
 
 /* As in the driver's interface: six sizes, then shared memory and the stream. */
@@ -40,26 +42,26 @@ static CUresult launch(function_handle function, uint64_t blocks, uint64_t threa
 BODY(cuLaunchKernel)(LAUNCH_ARGUMENTS, void **extra)
 {
 	(void)extra;
-	MADE(cuLaunchKernel);
+	MADE_LAUNCH(cuLaunchKernel, TRUTH_KERNEL);
 	return LAUNCH;
 }
 
 BODY(cuLaunchKernel_ptsz)(LAUNCH_ARGUMENTS, void **extra)
 {
 	(void)extra;
-	MADE(cuLaunchKernel_ptsz);
+	MADE_LAUNCH(cuLaunchKernel_ptsz, TRUTH_KERNEL);
 	return LAUNCH;
 }
 
 BODY(cuLaunchCooperativeKernel)(LAUNCH_ARGUMENTS)
 {
-	MADE(cuLaunchCooperativeKernel);
+	MADE_LAUNCH(cuLaunchCooperativeKernel, TRUTH_COOPERATIVE);
 	return LAUNCH;
 }
 
 BODY(cuLaunchCooperativeKernel_ptsz)(LAUNCH_ARGUMENTS)
 {
-	MADE(cuLaunchCooperativeKernel_ptsz);
+	MADE_LAUNCH(cuLaunchCooperativeKernel_ptsz, TRUTH_COOPERATIVE);
 	return LAUNCH;
 }
 
@@ -74,7 +76,7 @@ static CUresult launch_config(const struct launch_config *config, function_handl
 BODY(cuLaunchKernelEx)(const struct launch_config *config, function_handle function, void **parameters, void **extra)
 {
 	(void)parameters, (void)extra;
-	MADE(cuLaunchKernelEx);
+	MADE_LAUNCH(cuLaunchKernelEx, TRUTH_KERNEL_EX);
 	return launch_config(config, function);
 }
 
@@ -82,7 +84,7 @@ BODY(cuLaunchKernelEx_ptsz)(const struct launch_config *config, function_handle 
 			    void **extra)
 {
 	(void)parameters, (void)extra;
-	MADE(cuLaunchKernelEx_ptsz);
+	MADE_LAUNCH(cuLaunchKernelEx_ptsz, TRUTH_KERNEL_EX);
 	return launch_config(config, function);
 }
 
@@ -129,13 +131,13 @@ static CUresult launch_graph(const struct graph *graph, void *stream)
 
 BODY(cuGraphLaunch)(const struct graph *graph, void *stream)
 {
-	MADE(cuGraphLaunch);
+	MADE_LAUNCH(cuGraphLaunch, TRUTH_GRAPH);
 	return launch_graph(graph, stream);
 }
 
 BODY(cuGraphLaunch_ptsz)(const struct graph *graph, void *stream)
 {
-	MADE(cuGraphLaunch_ptsz);
+	MADE_LAUNCH(cuGraphLaunch_ptsz, TRUTH_GRAPH);
 	return launch_graph(graph, stream);
 }
 

@@ -43,16 +43,24 @@ struct truth_entry {
 	uint64_t reserved;
 };
 
+/* Launches by function, device, and what the thread said it worked for; simhost/truth.py says the same. */
+enum truth_launch { TRUTH_KERNEL, TRUTH_KERNEL_EX, TRUTH_COOPERATIVE, TRUTH_GRAPH, TRUTH_LAUNCHES };
+#define TRUTH_STAGES 65 /* the last one: none */
+#define TRUTH_MODALITIES 6
+#define TRUTH_NO_WORD ((TRUTH_STAGES - 1u) | (TRUTH_MODALITIES - 1u) << 8)
+
 struct truth_file {
-	char magic[8]; /* "HSTRUTH1" */
+	char magic[8]; /* "HSTRUTH2" */
 	uint32_t pid;
 	uint32_t count;
 	uint64_t started_ns;
 	uint64_t reserved[5];
 	struct truth_entry entries[FUNCTION_COUNT];
+	uint64_t launches[TRUTH_LAUNCHES][SIM_DEVICES][TRUTH_STAGES][TRUTH_MODALITIES];
 };
 
 extern struct truth_file *truth;
+void truth_launch(enum truth_launch function);
 
 /* The body behind the exported entry point of the same name; its first act is to be counted. */
 #define BODY(name) __attribute__((visibility("hidden"), used)) CUresult sim_##name
