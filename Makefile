@@ -56,7 +56,7 @@ bench: setup ## the published numbers: overhead, counting
 
 setup: $(STAMP) bpf ## system packages, virtual environment, BPF objects, marks library; says what it installs
 
-$(STAMP): pyproject.toml agent/pyproject.toml deploy/constraints.txt deploy/system_packages.py $(wildcard agent/hotstage_marks/native/* agent/hotstage_marks/include/*)
+$(STAMP): pyproject.toml agent/pyproject.toml deploy/constraints.txt deploy/system_packages.py agent/setup.py $(wildcard $(addprefix agent/hotstage_marks/,native/*.[ch] native/*/*.[ch] include/*))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hotstage needs Python >= 3.11: make PYTHON=/path/to/python3.11" >&2; exit 4; }
 	@$(PYTHON) deploy/system_packages.py
 	@test -x $(BIN)/python || { echo "creating the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }

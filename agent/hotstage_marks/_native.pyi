@@ -1,5 +1,17 @@
+from collections.abc import Iterable
 from types import TracebackType
-from typing import SupportsIndex, final
+from typing import Any, SupportsIndex, TypedDict, final
+
+class Statistics(TypedDict):
+    """Stages that this process has made up (name → id), and how much was left out."""
+
+    stages: dict[str, int]
+    stages_refused: int
+    batches_nested: int
+    batches_broken: int
+    members_cut: int
+    members_malformed: int
+    embeddings_refused: int
 
 @final
 class Scope:
@@ -39,12 +51,42 @@ class Request:
     def end(self, outcome: str | int = "ok", output_tokens: SupportsIndex | None = None) -> None: ...
     def tokens(self, count: SupportsIndex, /) -> None: ...
 
+@final
+class Batch:
+    """Work that several requests share on one thread, from begin to end."""
+
+    def __enter__(self) -> Batch: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+    def begin(self) -> Batch: ...
+    def end(self) -> None: ...
+
+def batch(members: Iterable[Any] = (), *, modality: str | int = "mixed", spans: bool = True) -> Batch: ...
+def embedding(
+    vector: object = None,
+    *,
+    stage: str | int = "other",
+    modality: str | int = "unknown",
+    request: Request | str | None = None,
+    address: SupportsIndex | None = None,
+    dims: SupportsIndex = 0,
+    dtype: object = None,
+) -> bool: ...
+def define_stage(name: str, /) -> int: ...
+def statistics() -> Statistics: ...
 def stage(
     name: str | int,
     *,
     modality: str | int = "unknown",
     tokens: SupportsIndex = 0,
     request: Request | str | None = None,
+    lora_rank: SupportsIndex = 0,
+    lora_module: str | int | None = None,
 ) -> Scope: ...
 def span(
     name: str | int,
@@ -52,6 +94,8 @@ def span(
     modality: str | int = "unknown",
     tokens: SupportsIndex = 0,
     request: Request | str | None = None,
+    lora_rank: SupportsIndex = 0,
+    lora_module: str | int | None = None,
 ) -> Scope: ...
 def span_begin(
     name: str | int,
@@ -59,6 +103,8 @@ def span_begin(
     modality: str | int = "unknown",
     tokens: SupportsIndex = 0,
     request: Request | str | None = None,
+    lora_rank: SupportsIndex = 0,
+    lora_module: str | int | None = None,
 ) -> None: ...
 def span_end(
     name: str | int,
@@ -66,6 +112,8 @@ def span_end(
     modality: str | int = "unknown",
     tokens: SupportsIndex = 0,
     request: Request | str | None = None,
+    lora_rank: SupportsIndex = 0,
+    lora_module: str | int | None = None,
 ) -> None: ...
 def request(
     rid: str,

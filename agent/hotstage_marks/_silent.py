@@ -70,6 +70,48 @@ class Request:
         return None
 
 
+class Batch:
+    """One batch; the members are never looked at."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def begin(self) -> Batch:
+        return self
+
+    def end(self) -> None:
+        return None
+
+
+def batch(members: Any = (), *_: Any, **__: Any) -> Batch:
+    return Batch()
+
+
+def embedding(vector: Any = None, *_: Any, **__: Any) -> bool:
+    return False
+
+
+def define_stage(name: Any) -> int:
+    return 17  # `other`: there is no table to put it into
+
+
+def statistics() -> dict[str, Any]:
+    return {
+        "stages": {},
+        "stages_refused": 0,
+        "batches_nested": 0,
+        "batches_broken": 0,
+        "members_cut": 0,
+        "members_malformed": 0,
+        "embeddings_refused": 0,
+    }
+
+
 def stage(name: Any = None, *_: Any, tokens: Any = 0, **__: Any) -> Scope:
     return Scope(tokens)
 

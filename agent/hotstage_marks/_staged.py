@@ -22,11 +22,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def staged(
-    name: str, *, modality: str = "unknown", tokens: int = 0, request: Any = None
+    name: str,
+    *,
+    modality: str = "unknown",
+    tokens: int = 0,
+    request: Any = None,
+    lora_rank: int = 0,
+    lora_module: Any = None,
 ) -> Callable[[Function], Function]:
     """Each call of the function is the stage `name`, of the current request or the one that is named."""
-    scope = functools.partial(marks.span, name, modality=modality, tokens=tokens, request=request)
-    stage = functools.partial(marks.stage, name, modality=modality, tokens=tokens)
+    what = {"modality": modality, "tokens": tokens, "lora_rank": lora_rank, "lora_module": lora_module}
+    scope = functools.partial(marks.span, name, **what, request=request)
+    stage = functools.partial(marks.stage, name, **what)
 
     def decorate(function: Function) -> Function:
         if inspect.isasyncgenfunction(function):

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's model runner as marks: which stage the worker's thread is in, and each request's encoder.
+"""vLLM's model runner as marks: which stage the worker's thread is in, for whom, and each request's encoder.
 
-Runs in the worker's process (with one GPU that is the engine's), inside the hooks of `GPUModelRunner` and, in
-the newer runner, `EncoderRunner`. The thread's stage is what the CUDA calls in between count for:
+Runs in the worker's process (with one GPU that is the engine's), inside the hooks of `GPUModelRunner` and,
+in the newer runner, `EncoderRunner`. Each is a batch: the thread's stage is what the CUDA calls in between
+count for, and the members share them by their tokens:
 
-    execute_model          `llm_prefill` or `llm_decode`, whichever has more of the batch's tokens
-    _execute_mm_encoder    inside it: `vision_encode`, `audio_encode`, `video_encode`, by what most inputs are
-    sample_tokens          `sample` (in older versions `_sample`, inside execute_model)
+    execute_model          `llm_prefill` or `llm_decode`, whichever has more of the batch's tokens; each
+                           member has its scheduled tokens
+    _execute_mm_encoder    in between: `vision_encode`, `audio_encode`, `video_encode`, by what most inputs
+                           are; each member has as many tokens as inputs
+    sample_tokens          `sample`, the same for each member (in older versions `_sample`: a stage of the
+                           batch that it runs in)
 
 The requests' own encoder spans are told by the first worker only, so that tensor parallelism does not repeat
 them.
@@ -47,9 +51,10 @@ class BatchBook(Memory):
         self.is_empty = True
 
     def executing(self, runner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """`execute_model(scheduler_output, …)`: this thread's stage, begun, or None for an empty step."""
+        """`execute_model(scheduler_output, …)`: the step's batch, begun, or None for an empty step."""
         output = argument(args, kwargs, "scheduler_output")
-        self._step.awaiting = self._step.encoding = ()
+        self._step.awaiting = self._step.encoding = self._step.running = ()
+        self._step.batch = None
         self._learn(output)
         if kwargs.get("dummy_run") or not output.total_num_scheduled_tokens:
             return None
@@ -58,22 +63,21 @@ class BatchBook(Memory):
             self._step.awaiting = tuple(output.scheduled_encoder_inputs)
             if not any(hook.is_on for hook in self.encoders):
                 self._begin_prefills(self._step.awaiting)
-        held = (modality_of(self._inputs.get(rid, ())) for rid in output.num_scheduled_tokens)
-        return marks.stage(
-            phase_of(output),
-            modality=modality_of(held),
-            tokens=output.total_num_scheduled_tokens,
-            request=_NO_REQUEST,
-        ).begin()
+        self._step.running = tuple(output.num_scheduled_tokens)
+        members = self._members(output)
+        modality = modality_of(member[3] for member in members)
+        self._step.batch = marks.batch(members, modality=modality, spans=False).begin()
+        return self._step.batch
 
-    def executed(self, _: Any, __: Any, ___: Any, stage: Any, ____: Any) -> None:
-        if stage is not None:
-            stage.end()
+    def executed(self, _: Any, __: Any, ___: Any, batch: Any, ____: Any) -> None:
+        if batch is not None:
+            batch.end()
         self._begin_prefills(getattr(self._step, "awaiting", ()))  # whose encoder had it all in its cache
         self._step.encoding = ()
+        self._step.batch = None
 
     def encoding(self, runner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """`_execute_mm_encoder(scheduler_output)`: (this thread's stage, the requests' spans), or None."""
+        """`_execute_mm_encoder(scheduler_output)`: (the encoder's batch, whose it is), or None."""
         inputs = argument(args, kwargs, "scheduler_output").scheduled_encoder_inputs
         if not inputs:
             return None
@@ -99,18 +103,37 @@ class BatchBook(Memory):
     def encoded(self, _: Any, __: Any, ___: Any, note: Any, ____: Any) -> None:
         if note is None:
             return
-        stage, spans = note
-        stage.end()
-        for span in spans.values():
-            span.end()
-        self._begin_prefills(tuple(spans))
+        batch, rids = note
+        batch.end()
+        step = getattr(self._step, "batch", None)
+        if step is not None:
+            step.begin()
+        self._begin_prefills(rids)
 
     def sampling(self, _: Any, __: Any, ___: Any) -> Any:
-        return marks.stage("sample", modality="text", request=_NO_REQUEST).begin()
+        if getattr(self._step, "batch", None) is not None:
+            return marks.stage("sample", modality="text", request=_NO_REQUEST).begin()
+        members = [(rid, "sample", 1) for rid in getattr(self._step, "running", ())]
+        return marks.batch(members, modality="text", spans=False).begin()
 
-    def sampled(self, _: Any, __: Any, ___: Any, stage: Any, ____: Any) -> None:
-        if stage is not None:
-            stage.end()
+    def sampled(self, _: Any, __: Any, ___: Any, scope: Any, ____: Any) -> None:
+        if scope is not None:
+            scope.end()
+
+    def _members(self, output: Any) -> list[tuple[str, str, int, str]]:
+        """(request, phase, tokens, modality) of each request in the step.
+
+        A request that goes on decodes one token and its speculated ones; whatever has more, or is new, is a
+        prefill.
+        """
+        new = {request.req_id for request in output.scheduled_new_reqs}
+        speculated, inputs = output.scheduled_spec_decode_tokens, self._inputs
+        members = []
+        for rid, count in output.num_scheduled_tokens.items():
+            is_decode = count <= 1 + len(speculated.get(rid, ())) and rid not in new
+            modality = modality_of(inputs[rid]) if rid in inputs else "text"
+            members.append((rid, "llm_decode" if is_decode else "llm_prefill", count, modality))
+        return members
 
     def _learn(self, output: Any) -> None:
         for rid in output.finished_req_ids:
@@ -127,34 +150,22 @@ class BatchBook(Memory):
         return [kinds[index] for index in indices if index < len(kinds)]
 
     def _begin_encoders(self, kinds: dict[str, list[str]], with_requests: bool) -> Any:
-        every = [kind for each in kinds.values() for kind in each]
-        spans = {}
-        for rid, each in kinds.items() if with_requests else ():
+        members = []
+        for rid, each in kinds.items():
             name, modality = encoder_of(each)
-            spans[rid] = marks.span(name, modality=modality, tokens=len(each), request=rid).begin()
-        name, modality = encoder_of(every)
-        return marks.stage(name, modality=modality, tokens=len(every), request=_NO_REQUEST).begin(), spans
+            members.append((rid, name, len(each), modality))
+        step = getattr(self._step, "batch", None)
+        if step is not None:
+            step.end()  # it goes on when the encoder is done: what runs meanwhile is the encoder's
+        modality = modality_of(kind for each in kinds.values() for kind in each)
+        batch = marks.batch(members, modality=modality, spans=with_requests).begin()
+        return batch, tuple(kinds) if with_requests else ()
 
     def _begin_prefills(self, rids: Sequence[str]) -> None:
         self._step.awaiting = tuple(rid for rid in getattr(self._step, "awaiting", ()) if rid not in rids)
         for rid in rids:
             modality = modality_of(self._inputs.get(rid, ()))
             marks.span_begin("llm_prefill", modality=modality, request=rid)
-
-
-def phase_of(output: Any) -> str:
-    """`llm_prefill` or `llm_decode`, by which has more tokens in the step; a tie is a prefill.
-
-    A request that goes on decodes one token and its speculated ones; whatever has more, or is new, is a
-    prefill.
-    """
-    new = {request.req_id for request in output.scheduled_new_reqs}
-    speculated = output.scheduled_spec_decode_tokens
-    decoded = 0
-    for rid, count in output.num_scheduled_tokens.items():
-        if rid not in new and count <= 1 + len(speculated.get(rid, ())):
-            decoded += count
-    return "llm_decode" if 2 * decoded > output.total_num_scheduled_tokens else "llm_prefill"
 
 
 def encoder_of(kinds: Sequence[str]) -> tuple[str, str]:

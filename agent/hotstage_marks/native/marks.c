@@ -1,43 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * The marks: probe points in assembly, and the thread's bounded stack of stages above them.
- *
- * Built twice, into libhotstage_marks.so and into the Python extension; both export the probe points, and both are
- * linked with -Bsymbolic, so that a call from here reaches the copy that a watcher of this file has probed.
- */
-#include "core.h"
-
-#define EXPORT __attribute__((visibility("default")))
-
-/*
- * In assembly, so that neither -fcf-protection, -pg, -O0 nor a sanitiser can put anything before the nop, which the
- * kernel emulates. On x86-64 it must not be the five-byte one: Linux 6.18 turns that into a call to a page which a
- * forked child does not inherit, so that the child of a watched program would crash at its first mark.
- */
-#if defined(__x86_64__)
-#define PROBE_POINT_BODY ".byte 0x90\n\tret\n"
-#define PROBE_POINT_UNTOUCHED 0x90 /* with a watcher: int3 */
-#elif defined(__aarch64__)
-#define PROBE_POINT_BODY "nop\n\tret\n"
-#define PROBE_POINT_UNTOUCHED 0x1f /* with a watcher: brk, which ends in 00 */
-#else
-#error "no probe point is known for this machine"
-#endif
-
-#define PROBE_POINT(name)                                                                                              \
-	__asm__(".pushsection .text.hotstage_marks,\"ax\",%progbits\n"                                                 \
-		"\t.p2align 4\n"                                                                                       \
-		"\t.globl " #name "\n"                                                                                 \
-		"\t.type " #name ", %function\n" #name ":\n\t" PROBE_POINT_BODY "\t.size " #name ", .-" #name "\n"     \
-		"\t.popsection\n")
-
-PROBE_POINT(hotstage_mark_stage_begin);
-PROBE_POINT(hotstage_mark_stage_end);
-PROBE_POINT(hotstage_mark_span_begin);
-PROBE_POINT(hotstage_mark_span_end);
-PROBE_POINT(hotstage_mark_request_begin);
-PROBE_POINT(hotstage_mark_request_end);
-PROBE_POINT(hotstage_mark_tokens);
+/* Stages, spans and requests: the thread's bounded stack of stages above the probe points. */
+#include "stack.h"
 
 #define MAX_DEPTH 16
 
@@ -45,7 +8,7 @@ struct frame {
 	uint64_t word;
 	uint64_t request_hash;
 	uint64_t tokens;
-	uint64_t sequence;
+	uint64_t sequence; /* of its begin; the highest bit says that it is a batch */
 };
 
 struct stage_stack {
@@ -54,15 +17,20 @@ struct stage_stack {
 	struct frame frames[MAX_DEPTH];
 };
 
-static __thread struct stage_stack thread_stages;
+#define IS_BATCH (1ULL << 63)
 
-static uint64_t word_of(uint64_t stage, uint64_t modality)
+static __thread struct stage_stack thread_stages;
+static uint64_t left_out[HOTSTAGE_COUNTS];
+
+EXPORT void hotstage_left_out(uint64_t which, uint64_t count)
 {
-	if (stage > HOTSTAGE_STAGE_OTHER)
-		stage = HOTSTAGE_STAGE_OTHER;
-	if (modality > HOTSTAGE_MODALITY_UNKNOWN)
-		modality = HOTSTAGE_MODALITY_UNKNOWN;
-	return HOTSTAGE_WORD(stage, modality);
+	if (which < HOTSTAGE_COUNTS)
+		__atomic_fetch_add(&left_out[which], count, __ATOMIC_RELAXED);
+}
+
+EXPORT uint64_t hotstage_statistic(uint64_t which)
+{
+	return which < HOTSTAGE_COUNTS ? __atomic_load_n(&left_out[which], __ATOMIC_RELAXED) : 0;
 }
 
 static uint64_t word_below(const struct stage_stack *stages, uint32_t depth)
@@ -70,16 +38,60 @@ static uint64_t word_below(const struct stage_stack *stages, uint32_t depth)
 	return depth > 1 ? stages->frames[depth - 2].word : HOTSTAGE_NO_WORD;
 }
 
-uint64_t hotstage_thread_word(void)
+int hotstage_push(struct hotstage_scope *scope, uint64_t word, uint64_t request_hash, uint64_t tokens, int is_batch)
 {
-	return word_below(&thread_stages, thread_stages.depth + 1);
+	struct stage_stack *stages = &thread_stages;
+
+	if (stages->depth >= MAX_DEPTH) {
+		scope->is_open = 0;
+		return 0;
+	}
+	*scope = (struct hotstage_scope){
+		.word = word,
+		.request_hash = request_hash,
+		.tokens = tokens,
+		.sequence = ++stages->sequence | (is_batch ? IS_BATCH : 0),
+		.owner = stages,
+		.depth = ++stages->depth,
+		.is_open = 1,
+	};
+	stages->frames[scope->depth - 1] = (struct frame){word, request_hash, tokens, scope->sequence};
+	return 1;
+}
+
+int hotstage_pop(struct hotstage_scope *scope, uint64_t *restored_word)
+{
+	struct stage_stack *stages = &thread_stages;
+
+	scope->is_open = 0;
+	if (scope->owner != stages || scope->depth > stages->depth ||
+	    stages->frames[scope->depth - 1].sequence != scope->sequence)
+		return 0;
+	while (stages->depth > scope->depth) { /* not ended: an exception, a generator left half-way */
+		const struct frame *top = &stages->frames[stages->depth - 1];
+		uint64_t restored = word_below(stages, stages->depth);
+
+		stages->depth--;
+		hotstage_mark_stage_end(top->word, top->request_hash, restored, top->tokens);
+	}
+	*restored_word = word_below(stages, stages->depth);
+	stages->depth--;
+	return 1;
+}
+
+int hotstage_is_in_batch(void)
+{
+	for (uint32_t i = 0; i < thread_stages.depth; i++)
+		if (thread_stages.frames[i].sequence & IS_BATCH)
+			return 1;
+	return 0;
 }
 
 EXPORT void hotstage_span_begin(struct hotstage_scope *scope, uint64_t stage, uint64_t modality, uint64_t request_hash,
 				uint64_t tokens)
 {
 	*scope = (struct hotstage_scope){
-		.word = word_of(stage, modality),
+		.word = hotstage_word(stage, modality),
 		.request_hash = request_hash,
 		.tokens = tokens,
 		.is_open = 1,
@@ -98,57 +110,22 @@ EXPORT void hotstage_span_end(struct hotstage_scope *scope)
 EXPORT void hotstage_stage_begin(struct hotstage_scope *scope, uint64_t stage, uint64_t modality,
 				 uint64_t request_hash, uint64_t tokens)
 {
-	struct stage_stack *stages = &thread_stages;
-
-	if (stages->depth >= MAX_DEPTH) {
+	if (hotstage_push(scope, hotstage_word(stage, modality), request_hash, tokens, 0))
+		hotstage_mark_stage_begin(scope->word, request_hash, tokens);
+	else
 		hotstage_span_begin(scope, stage, modality, request_hash, tokens);
-		return;
-	}
-	*scope = (struct hotstage_scope){
-		.word = word_of(stage, modality),
-		.request_hash = request_hash,
-		.tokens = tokens,
-		.sequence = ++stages->sequence,
-		.owner = stages,
-		.depth = ++stages->depth,
-		.is_open = 1,
-	};
-	stages->frames[scope->depth - 1] = (struct frame){scope->word, request_hash, tokens, scope->sequence};
-	hotstage_mark_stage_begin(scope->word, request_hash, tokens);
-}
-
-/* Closes the scope and whatever was begun above it and not ended (an exception, a generator left half-way). */
-static void unwind(struct stage_stack *stages, const struct hotstage_scope *scope)
-{
-	stages->frames[scope->depth - 1].tokens = scope->tokens;
-	while (stages->depth >= scope->depth) {
-		const struct frame *top = &stages->frames[stages->depth - 1];
-		uint64_t restored = word_below(stages, stages->depth);
-
-		stages->depth--;
-		hotstage_mark_stage_end(top->word, top->request_hash, restored, top->tokens);
-	}
 }
 
 EXPORT void hotstage_stage_end(struct hotstage_scope *scope)
 {
-	struct stage_stack *stages = &thread_stages;
+	uint64_t restored;
 
 	if (!scope->is_open)
 		return;
-	if (scope->owner != stages) { /* too deep, or ended on another thread: the request's stage closes, no more */
+	if (scope->owner != &thread_stages) /* too deep, or ended on another thread: the request's stage closes, no more */
 		hotstage_span_end(scope);
-		return;
-	}
-	scope->is_open = 0;
-	if (scope->depth > stages->depth || stages->frames[scope->depth - 1].sequence != scope->sequence)
-		return; /* an outer end has closed it */
-	unwind(stages, scope);
-}
-
-EXPORT int hotstage_is_watched(void)
-{
-	return *(const volatile unsigned char *)(uintptr_t)&hotstage_mark_request_begin != PROBE_POINT_UNTOUCHED;
+	else if (hotstage_pop(scope, &restored)) /* else an outer end has closed it */
+		hotstage_mark_stage_end(scope->word, scope->request_hash, restored, scope->tokens);
 }
 
 EXPORT uint64_t hotstage_request_hash(const char *id)
@@ -194,5 +171,5 @@ EXPORT void hotstage_request_end(uint64_t request_hash, uint64_t outcome, uint64
 EXPORT void hotstage_tokens(uint64_t request_hash, uint64_t tokens)
 {
 	if (request_hash)
-		hotstage_mark_tokens(request_hash, hotstage_thread_word(), tokens);
+		hotstage_mark_tokens(request_hash, word_below(&thread_stages, thread_stages.depth + 1), tokens);
 }

@@ -8,11 +8,11 @@ from hotstage_marks import _native, _silent
 
 
 def test_both_have_the_same_names():
-    on_top = {"is_native", "Batch", "batch", "staged"}
+    on_top = {"is_native", "embedding", "staged"}
     public = {name for name in hotstage_marks.__all__ if name not in on_top}
     assert public <= set(dir(_native))
     assert public <= set(dir(_silent))
-    for name in ("Request", "Scope"):
+    for name in ("Batch", "Request", "Scope"):
         native = {member for member in dir(getattr(_native, name)) if not member.startswith("__")}
         silent = {member for member in dir(getattr(_silent, name)) if not member.startswith("_")}
         assert native == silent
@@ -33,3 +33,9 @@ def test_nonsense_raises_nothing():
         _silent.tokens()
     _silent.request_begin().end("ok", output_tokens=object())
     assert _silent.request_hash("\ud800") == 0
+    with _silent.batch(7):
+        pass
+
+
+def test_statistics_have_the_same_keys():
+    assert _silent.statistics().keys() == _native.statistics().keys()

@@ -48,20 +48,34 @@ class Vllm:
 
     @property
     def told(self) -> list[str]:
-        """Each mark as words, in order; token counts only where there are some."""
+        """Each mark as words, in order; token counts only where there are some; a batch's end without any."""
         return [self._words(*mark) for mark in self._seen.marks]
 
     def about(self, rid: str) -> list[str]:
         return [line.removesuffix(f" {rid}") for line in self.told if line.endswith(f" {rid}")]
 
     def of_thread(self) -> list[str]:
-        return [line for line in self.told if line.startswith("stage")]
+        return [line for line in self.told if line.startswith(("stage", "batch"))]
+
+    def shares(self) -> list[dict[str, tuple[str, int]]]:
+        """Of each batch that has ended, request → (stage, tokens)."""
+        told = []
+        for part in self._seen.parts:
+            members = part.member[: part.members]
+            told.append(
+                {self._names[each.request_hash]: (stage_name(each.stage), each.tokens) for each in members}
+            )
+        return told
 
     def _words(self, point: str, *values: int) -> str:
         if point in ("stage_begin", "stage_end", "span_begin", "span_end"):
             word, request, tokens = values[0], values[1], values[-1]
             what = f"{stage_name(word & 255)} {modality_name(word >> 8)}"
             return f"{point} {what}{f' {tokens}' if tokens else ''} {self._names[request]}"
+        if point == "batch_begin":
+            return f"{point} {stage_name(values[1] & 255)} {modality_name(values[1] >> 8)}"
+        if point == "batch_end":
+            return point
         count = f" {values[2]}" if point != "request_begin" else ""
         outcome = f" {('ok', 'error', 'cancelled', 'refused')[values[1]]}" if point == "request_end" else ""
         return f"{point}{outcome}{count} {self._names[values[0]]}"
@@ -154,17 +168,49 @@ def test_the_workers_thread_is_in_the_stage_that_has_most_of_the_batch(new):
     new.add("photo", prompt=1, mm_features=[IMAGE])
     new.step()
     new.step()
-    begun = [line for line in new.of_thread() if line.startswith("stage_begin")]
+    begun = [line for line in new.of_thread() if "begin" in line]
     assert begun == [
-        "stage_begin llm_prefill text 20 -",
-        "stage_begin sample text -",
-        "stage_begin llm_prefill mixed 3 -",
-        "stage_begin vision_encode image 1 -",
-        "stage_begin sample text -",
-        "stage_begin llm_decode mixed 3 -",
-        "stage_begin sample text -",
+        "batch_begin llm_prefill text",
+        "batch_begin sample text",
+        "batch_begin llm_prefill mixed",
+        "batch_begin vision_encode image",
+        "batch_begin llm_prefill mixed",
+        "batch_begin sample text",
+        "batch_begin llm_decode mixed",
+        "batch_begin sample text",
     ]
-    assert len(new.of_thread()) == 2 * len(begun)
+    assert new.of_thread() == [line for each in begun for line in (each, "batch_end")]
+
+
+def test_a_step_is_shared_by_the_tokens_and_its_encoder_by_those_it_encodes_for(new):
+    new.add("long", prompt=20, max_tokens=9)
+    new.step()
+    new.add("photo", prompt=5, mm_features=[IMAGE, IMAGE])
+    new.step()
+    step = {"long": ("llm_decode", 1), "photo": ("llm_prefill", 5)}
+    assert new.shares()[:2] == [{"long": ("llm_prefill", 20)}, {"long": ("sample", 1)}]
+    assert new.shares()[2:] == [
+        step,
+        {"photo": ("vision_encode", 2)},
+        step,
+        {"long": ("sample", 1), "photo": ("sample", 1)},
+    ]
+
+
+def test_sampling_inside_the_step_is_a_stage_of_its_batch(new):
+    new.add("r-1")
+    output = new.scheduler.schedule()
+    book = new.plugin.batches
+    step = book.executing(new.runner, (output,), {})
+    book.sampled(new.runner, (), {}, book.sampling(new.runner, (), {}), None)
+    book.executed(new.runner, (output,), {}, step, None)
+    assert new.of_thread() == [
+        "batch_begin llm_prefill text",
+        "stage_begin sample text -",
+        "stage_end sample text -",
+        "batch_end",
+    ]
+    assert new.shares() == [{"r-1": ("llm_prefill", 10)}]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +225,7 @@ def test_the_encoder_is_named_by_what_it_encodes(new, features, stage):
     new.add("r-1", mm_features=features)
     new.step()
     assert f"span_begin {stage}" in new.about("r-1")
-    assert f"stage_begin {stage} -" in new.of_thread()
+    assert f"batch_begin {stage.rpartition(' ')[0]}" in new.of_thread()
 
 
 def test_an_input_of_a_kind_made_up_since_is_other_work_of_an_unknown_modality(new):
@@ -199,7 +245,7 @@ def test_the_newer_runner_tells_the_same_of_a_request(new):
         "span_end llm_prefill video 10",
         "request_end ok 1",
     ]
-    assert "stage_begin sample text -" in new.of_thread()
+    assert "batch_begin sample text" in new.of_thread()
 
 
 def test_an_encoder_that_had_it_all_in_its_cache_does_not_keep_the_prefill_from_being_seen(new):
@@ -215,7 +261,8 @@ def test_only_the_first_worker_tells_of_the_requests(new):
     new.add("r-1", mm_features=[IMAGE])
     new.step()
     assert not [line for line in new.about("r-1") if "vision_encode" in line]
-    assert "stage_begin vision_encode image 1 -" in new.of_thread()
+    assert "batch_begin vision_encode image" in new.of_thread()
+    assert {"r-1": ("vision_encode", 1)} in new.shares()
 
 
 def test_a_prompt_in_chunks_is_one_prefill(vllm):
@@ -270,7 +317,7 @@ def test_a_stage_ends_when_the_model_raises_and_the_engine_gets_its_error(new):
     new.runner.breaks = True
     with pytest.raises(RuntimeError, match="illegal memory access"):
         new.step()
-    assert new.of_thread() == ["stage_begin llm_prefill text 10 -", "stage_end llm_prefill text 10 -"]
+    assert new.of_thread() == ["batch_begin llm_prefill text", "batch_end"]
 
 
 def test_results_and_signatures_are_the_engines_own(new):
@@ -300,7 +347,7 @@ def test_nothing_is_told_or_kept_while_nobody_watches(new, watched):
         assert not getattr(book, kept)
     watched[0] = True
     new.step()
-    assert {line.split()[0] for line in new.told[told:]} == {"stage_begin", "stage_end"}
+    assert {line.split()[0] for line in new.told[told:]} == {"batch_begin", "batch_end"}
 
 
 def test_a_hook_that_raises_is_counted_leaves_the_engine_alone_and_goes(new, caplog, monkeypatch):

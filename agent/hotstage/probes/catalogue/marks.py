@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The marks library: one exported function per mark, each with a program of its own.
 
-The functions stand in `libhotstage_marks.so` and in the Python extension `hotstage_marks._native`.
+The functions stand in `libhotstage_marks.so`; the Python extension and the NVTX injection stand on it.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("libcudart", re.compile(r"/libcudart\.so[^/]*$")),
     ("libnccl", re.compile(r"/libnccl\.so[^/]*$")),
     ("libcudnn", re.compile(r"/libcudnn\.so\.[0-9]+[^/]*$")),
-    ("marks", re.compile(r"/libhotstage_marks[^/]*\.so[^/]*$|/hotstage_marks/_native[^/]*\.so$")),
+    ("marks", re.compile(r"/libhotstage_marks[^/]*\.so[^/]*$")),
 )
 """Kind and how its resolved file name looks in `maps`; the first that fits."""
 _GONE = frozenset({errno.ENOENT, errno.ESRCH})

@@ -64,13 +64,17 @@ def build_marks(at: Surroundings, python: str, section: Section) -> dict[str, st
         [python, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     native = _MARKS / "native"
-    sources = [str(path) for path in sorted(native.glob("*.c"))]
     headers = ["-I", str(_MARKS / "include")]
-    refused = compile_c([*headers, "-I", include, *sources], folder / f"_native{suffix}")
+    library = folder / "libhotstage_marks.so"
+    for_c = compile_c(
+        [*headers, "-Wl,-soname,libhotstage_marks.so", *map(str, sorted(native.glob("*.c")))], library
+    )
+    sources = map(str, sorted(native.glob("python/*.c")))
+    refused = for_c or compile_c(
+        [*headers, "-I", include, *sources, str(library), "-Wl,-rpath,$ORIGIN"], folder / f"_native{suffix}"
+    )
     if refused is None:
         return {"PYTHONPATH": f"{folder.parent}:{at.program_environment['PYTHONPATH']}"}
-    library = at.scratch / "libhotstage_marks.so"
-    for_c = compile_c([*headers, str(native / "marks.c"), str(native / "digest.c")], library)
     section.not_run(
         "the marks extension", f"{refused}; the library for C {'too' if for_c else 'stands for it'}"
     )

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.marks.nvtx.conftest import RECORDING
 
 from hotstage_marks.nvtx import VARIABLE
 
@@ -27,7 +28,7 @@ BEGIN, END, SPAN, SPAN_END, REQUEST, REQUEST_END = 1, 2, 3, 4, 5, 6
 
 def marks_of(program: str, folder: Path) -> list[list[int]]:
     done = subprocess.run(
-        [sys.executable, "-c", program + TELL, folder / "libhotstage_marks.so"],
+        [sys.executable, "-c", program + TELL, folder / RECORDING],
         env={**os.environ, VARIABLE: str(folder / "libhotstage_nvtx.so")},
         capture_output=True,
         text=True,

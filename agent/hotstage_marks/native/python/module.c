@@ -5,112 +5,8 @@
  */
 #include "arguments.h"
 #include "request.h"
-
-#include <structmember.h>
-
-typedef struct {
-	PyObject_HEAD
-	struct hotstage_scope scope; /* the word, hash and tokens are set when made, the rest when begun */
-	int is_thread_stage;
-} Scope;
-
-static PyTypeObject ScopeType;
-
-static PyObject *scope_new(PyObject *const *args, Py_ssize_t count, PyObject *keywords, int is_thread_stage)
-{
-	static const enum argument order[] = {ARGUMENT_NAME, ARGUMENT_MODALITY, ARGUMENT_TOKENS, ARGUMENT_REQUEST};
-	struct arguments given;
-	Scope *self = PyObject_New(Scope, &ScopeType);
-
-	if (!self)
-		return NULL;
-	arguments_read(&given, args, count, keywords, order, 4);
-	self->is_thread_stage = is_thread_stage;
-	self->scope = (struct hotstage_scope){
-		.word = HOTSTAGE_WORD(argument_stage(given.values[ARGUMENT_NAME]),
-				      argument_modality(given.values[ARGUMENT_MODALITY])),
-		.request_hash = request_hash_of(given.values[ARGUMENT_REQUEST]),
-		.tokens = argument_count(given.values[ARGUMENT_TOKENS]),
-	};
-	return (PyObject *)self;
-}
-
-static PyObject *scope_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-	Scope *self = (Scope *)object;
-	struct hotstage_scope *scope = &self->scope;
-	uint64_t stage = scope->word & 0xff, modality = scope->word >> 8;
-
-	if (!scope->is_open && self->is_thread_stage)
-		hotstage_stage_begin(scope, stage, modality, scope->request_hash, scope->tokens);
-	else if (!scope->is_open)
-		hotstage_span_begin(scope, stage, modality, scope->request_hash, scope->tokens);
-	Py_INCREF(object);
-	return object;
-}
-
-static void scope_close(Scope *self)
-{
-	if (self->is_thread_stage)
-		hotstage_stage_end(&self->scope);
-	else
-		hotstage_span_end(&self->scope);
-}
-
-static PyObject *scope_exit(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count))
-{
-	scope_close((Scope *)object);
-	Py_RETURN_FALSE;
-}
-
-static PyObject *scope_end(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-	static const enum argument order[] = {ARGUMENT_TOKENS};
-	Scope *self = (Scope *)object;
-	struct arguments given;
-
-	arguments_read(&given, args, count, keywords, order, 1);
-	if (given.values[ARGUMENT_TOKENS])
-		self->scope.tokens = argument_count(given.values[ARGUMENT_TOKENS]);
-	scope_close(self);
-	Py_RETURN_NONE;
-}
-
-static PyObject *scope_get_tokens(PyObject *object, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLongLong(((Scope *)object)->scope.tokens);
-}
-
-static int scope_set_tokens(PyObject *object, PyObject *value, void *Py_UNUSED(closure))
-{
-	((Scope *)object)->scope.tokens = argument_count(value);
-	return 0;
-}
-
-static PyMethodDef scope_methods[] = {
-	{"__enter__", scope_begin, METH_NOARGS, "Begin; returns itself."},
-	{"__exit__", (PyCFunction)(void (*)(void))scope_exit, METH_FASTCALL, "End."},
-	{"begin", scope_begin, METH_NOARGS, "Begin without `with`; returns itself."},
-	{"end", (PyCFunction)(void (*)(void))scope_end, METH_FASTCALL | METH_KEYWORDS,
-	 "end(tokens=None): end once; later ends do nothing."},
-	{NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef scope_getters[] = {
-	{"tokens", scope_get_tokens, scope_set_tokens, "Tokens of this stage; may be set until the end.", NULL},
-	{NULL, NULL, NULL, NULL, NULL},
-};
-
-static PyTypeObject ScopeType = {
-	PyVarObject_HEAD_INIT(NULL, 0)
-	.tp_name = "hotstage_marks.Scope",
-	.tp_doc = "One stage or span, from begin to end; made by stage() or span().",
-	.tp_basicsize = sizeof(Scope),
-	.tp_flags = Py_TPFLAGS_DEFAULT,
-	.tp_dealloc = (destructor)PyObject_Free,
-	.tp_methods = scope_methods,
-	.tp_getset = scope_getters,
-};
+#include "scope.h"
+#include "vectors.h"
 
 static PyObject *marks_stage(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
@@ -120,19 +16,6 @@ static PyObject *marks_stage(PyObject *Py_UNUSED(module), PyObject *const *args,
 static PyObject *marks_span(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
 	return scope_new(args, count, keywords, 0);
-}
-
-/* The words of a span without its object: what two processes need to begin and end the same one. */
-static void span_read(struct hotstage_scope *out, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-	static const enum argument order[] = {ARGUMENT_NAME, ARGUMENT_MODALITY, ARGUMENT_TOKENS, ARGUMENT_REQUEST};
-	struct arguments given;
-
-	arguments_read(&given, args, count, keywords, order, 4);
-	out->word = HOTSTAGE_WORD(argument_stage(given.values[ARGUMENT_NAME]),
-				  argument_modality(given.values[ARGUMENT_MODALITY]));
-	out->request_hash = request_hash_of(given.values[ARGUMENT_REQUEST]);
-	out->tokens = argument_count(given.values[ARGUMENT_TOKENS]);
 }
 
 static PyObject *marks_span_begin(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
@@ -155,6 +38,42 @@ static PyObject *marks_span_end(PyObject *Py_UNUSED(module), PyObject *const *ar
 	if (span.request_hash)
 		hotstage_mark_span_end(span.word, span.request_hash, span.tokens);
 	Py_RETURN_NONE;
+}
+
+static PyObject *marks_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+	return batch_new(args, count, keywords);
+}
+
+static PyObject *marks_define_stage(PyObject *Py_UNUSED(module), PyObject *name)
+{
+	return PyLong_FromUnsignedLongLong(argument_stage(name));
+}
+
+/* What the server has made up, and what was left out. */
+static PyObject *marks_statistics(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+	static const char *const names[HOTSTAGE_COUNTS] = {
+		"stages_refused", "batches_nested",    "batches_broken",
+		"members_cut",	  "members_malformed", "embeddings_refused",
+	};
+	PyObject *stages = PyDict_New(), *all = stages ? Py_BuildValue("{s:N}", "stages", stages) : NULL;
+
+	for (uint64_t id = HOTSTAGE_STAGE_FIRST_OWN; all && hotstage_stage_name(id); id++) {
+		PyObject *number = PyLong_FromUnsignedLongLong(id);
+
+		if (!number || PyDict_SetItemString(stages, hotstage_stage_name(id), number) < 0)
+			Py_CLEAR(all);
+		Py_XDECREF(number);
+	}
+	for (uint64_t i = 0; all && i < HOTSTAGE_COUNTS; i++) {
+		PyObject *count = PyLong_FromUnsignedLongLong(hotstage_statistic(i));
+
+		if (!count || PyDict_SetItemString(all, names[i], count) < 0)
+			Py_CLEAR(all);
+		Py_XDECREF(count);
+	}
+	return all;
 }
 
 static PyObject *marks_request(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
@@ -185,9 +104,13 @@ static PyObject *marks_request_end(PyObject *Py_UNUSED(module), PyObject *const 
 
 	arguments_read(&given, args, count, keywords, order, 3);
 	id = given.values[ARGUMENT_RID];
-	if (id)
-		hotstage_request_end(request_hash_of(id), argument_outcome(given.values[ARGUMENT_OUTCOME]),
+	if (id) {
+		uint64_t hash = request_hash_of(id);
+
+		hotstage_request_end(hash, argument_outcome(given.values[ARGUMENT_OUTCOME]),
 				     argument_count(given.values[ARGUMENT_OUTPUT_TOKENS]));
+		vectors_let_go(hash);
+	}
 	Py_RETURN_NONE;
 }
 
@@ -225,17 +148,17 @@ static uint64_t digest_of(PyObject *input, uint64_t seed)
 		seed = view.format ? hotstage_digest(view.format, strlen(view.format), seed) : seed;
 	}
 	if (!PyBuffer_IsContiguous(&view, 'C')) {
-		copy = malloc((size_t)view.len);
+		copy = PyMem_Malloc((size_t)view.len);
 		if (!copy || PyBuffer_ToContiguous(copy, &view, view.len, 'C') < 0) {
 			PyBuffer_Release(&view);
-			free(copy);
+			PyMem_Free(copy);
 			return 0;
 		}
 	}
 	Py_BEGIN_ALLOW_THREADS /* an image takes a millisecond */
 	digest = hotstage_digest(copy ? copy : view.buf, (uint64_t)view.len, seed);
 	Py_END_ALLOW_THREADS
-	free(copy);
+	PyMem_Free(copy);
 	PyBuffer_Release(&view);
 	return digest;
 }
@@ -281,6 +204,12 @@ static PyMethodDef functions[] = {
 	{"request_begin", FAST(marks_request_begin), "request_begin(rid, ...) -> Request, begun"},
 	{"request_end", FAST(marks_request_end), "request_end(rid, *, outcome='ok', output_tokens=0)"},
 	{"tokens", FAST(marks_tokens), "tokens(count, *, request=None): output tokens so far"},
+	{"batch", FAST(marks_batch), "batch(members, *, modality='mixed', spans=True) -> Batch"},
+	{"define_stage", marks_define_stage, METH_O, "define_stage(name) -> the id of the stage of that name."},
+	{"statistics", marks_statistics, METH_NOARGS, "The stages that were made up, and counts of what was left out."},
+	{"embedding", FAST(marks_embedding),
+	 "embedding(vector=None, *, stage='other', modality='unknown', request=None, address=None, dims=0, dtype=None)"
+	 " -> whether it was told"},
 	{"digest", (PyCFunction)(void (*)(void))marks_digest, METH_FASTCALL,
 	 "digest(*inputs) -> 16 hex digits of the bytes, '' if there are none to be had."},
 	{"is_watched", marks_is_watched, METH_NOARGS, "Whether anybody listens at this moment."},
@@ -303,10 +232,8 @@ PyMODINIT_FUNC PyInit__native(void)
 
 	if (!module)
 		return NULL;
-	if (arguments_prepare() < 0 || request_prepare(module) < 0 || PyType_Ready(&ScopeType) < 0)
-		goto failed;
-	Py_INCREF(&ScopeType);
-	if (PyModule_AddObject(module, "Scope", (PyObject *)&ScopeType) < 0)
+	if (arguments_prepare() < 0 || request_prepare(module) < 0 || scope_prepare(module) < 0 ||
+	    batch_prepare(module) < 0)
 		goto failed;
 	return module;
 failed:
