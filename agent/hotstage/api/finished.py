@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
 import msgspec
 
 from hotstage.api.message import ApiError, Request, Response
-from hotstage.api.requests import Filter
+from hotstage.api.requests import Filter, Order
 from hotstage.stages.stage import Modality
 from hotstage.stages.waterfall import OUTCOMES
 
@@ -29,7 +29,7 @@ def requests(api: Api, request: Request) -> Response:
         endpoint=_name(request, "endpoint"),
         instance=_name(request, "instance"),
         outcome=None if outcome == _ANY else outcome,
-        is_slowest_first=request.choice("order", "ended", ("ended", "slowest")) == "slowest",
+        order=cast("Order", request.choice("order", "ended", get_args(Order))),
     )
     after, limit = request.integer("after", 0, 0, 1 << 62), request.integer("limit", 2000, 1, 4000)
     found = api.sources.requests(after, limit, wanted)

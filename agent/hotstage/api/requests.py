@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from hotstage.stages.timeline import Rows, stage_ids_of
 from hotstage.stages.waterfall import OwnNames, request_rows, waterfall
 from hotstage.stages.waterfall_types import Requests, Waterfall
 from hotstage.text import clean_name
+
+Order = Literal["ended", "newest", "slowest"]
 
 _CHUNK = 512
 
@@ -35,8 +38,9 @@ class Filter:
     endpoint: str | None = None
     instance: str | None = None
     outcome: str | None = None
-    is_slowest_first: bool = False
-    """By the time in `stage` where one is named, else by the whole duration."""
+    order: Order = "ended"
+    """`ended` and `newest`: by their end; `slowest`: by the time in `stage` where one is named, else by the
+    whole duration."""
 
 
 ALL = Filter()
@@ -79,16 +83,18 @@ class RequestLog:
     def document(self, after: int, limit: int, wanted: Filter = ALL) -> Requests:
         """Up to `limit` requests with a number above `after`; `next` is where to go on.
 
-        Oldest first; with `is_slowest_first` the slowest of all that are kept.
+        In the order of their ends; or of all that are kept the newest, or the slowest, first.
         """
         with self._lock:
             blocks, totals = tuple(self._blocks), self._totals()
         names, offset_ns = self._own_names(), self._clock.wall_ns_of(0)
         picks = _matching(blocks, after, wanted, names)
-        if wanted.is_slowest_first:
-            picks = sorted(picks, key=lambda pick: -pick.seconds)
+        if wanted.order == "slowest":
+            picks.sort(key=lambda pick: -pick.seconds)
+        elif wanted.order == "newest":
+            picks.reverse()
         shown = picks[:limit]
-        is_cut = len(shown) < len(picks) and not wanted.is_slowest_first
+        is_cut = len(shown) < len(picks) and wanted.order == "ended"
         last = shown[-1].seq if is_cut else max((first + len(rows) - 1 for first, rows in blocks), default=0)
         found = []
         for begin in range(0, len(shown), _CHUNK):

@@ -36,6 +36,12 @@ def print_json(value: Any) -> None:
     click.echo(_RAW_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
+def print_json_line(value: Any) -> None:
+    """The same in one line, for values that come one after the other."""
+    text = json.dumps(value, ensure_ascii=False)
+    click.echo(_RAW_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text))
+
+
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, empty: str) -> None:
     """A table on a terminal, tab-separated lines elsewhere; `empty` is said when there are no rows.
 

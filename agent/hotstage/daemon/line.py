@@ -23,7 +23,7 @@ from hotstage.frame.fuse import Fuser
 from hotstage.frame.history import History
 from hotstage.frame.request_costs import Penalties
 from hotstage.frame.request_statistics import RequestStatistics
-from hotstage.frame.request_timings import RequestTimings
+from hotstage.frame.request_timings import OwnNames, RequestTimings
 from hotstage.host.samples import HostSample
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.stages.pulse import Pulse
@@ -46,13 +46,19 @@ class Line:
     """Tracker → detectors → windows → breakers, and the fused frame once a second. Not thread-safe."""
 
     def __init__(
-        self, config: Config, clock: Clock, rules: Sequence[Rule], *, tracker: Tracker | None = None
+        self,
+        config: Config,
+        clock: Clock,
+        rules: Sequence[Rule],
+        *,
+        tracker: Tracker | None = None,
+        own_names: OwnNames = dict,
     ) -> None:
         self.tracker = tracker or Tracker()
         self.fuser = Fuser(config.frame)
         self.history = History(config.frame.history_seconds)
         self.statistics = RequestStatistics(config.classes, config.frame)
-        self.timings = RequestTimings(config.frame)
+        self.timings = RequestTimings(config.frame, own_names)
         self.detectors = Detectors(config.detect, rules)
         self.assembler = Assembler(config.windows, WindowIds(clock))
         self.breakers = BreakerSet(config.breakers)

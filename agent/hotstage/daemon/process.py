@@ -109,7 +109,7 @@ class Daemon:
         rules, problems = load_rules(config.detect.rules_files, builtin=config.detect.builtin_rules)
         for problem in problems:
             log.warning("a rule is left out: %s", problem)
-        self.line = Line(config, clock, rules)
+        self.line = Line(config, clock, rules, own_names=self._stage_names)
         host = host_id()
         self.cell = ViewCell(socket.gethostname(), clock)
         self.store = Store(Path(config.store.directory), clock, boot_id())
@@ -281,6 +281,10 @@ class Daemon:
             latency=self.line.timings.latency,
             heat_weight=self._config.frame.heat_weight,
         )
+
+    def _stage_names(self) -> Mapping[tuple[int, int], str]:
+        """Asked once requests have ended; the probes are loaded by then."""
+        return self.engine.stage_names()
 
     def _facts(self) -> SelfFacts:
         return self.sources.facts(

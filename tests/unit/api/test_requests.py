@@ -95,10 +95,17 @@ def test_a_filter_takes_what_matches_all_of_it(log, wanted, expected):
 def test_the_slowest_come_first_by_the_whole_or_by_a_stage(log):
     log.add(rows(finished(1, encode_ms=5, total_ms=300), finished(2, encode_ms=50, total_ms=100)), 0)
     log.add(rows(finished(3, encode_ms=20, total_ms=200)), 0)
-    found = log.document(0, 2, Filter(is_slowest_first=True))
+    found = log.document(0, 2, Filter(order="slowest"))
     assert (numbers(found), found.next) == ([1, 3], 3)
-    by_stage = Filter(stage="vision_encode", is_slowest_first=True)
+    by_stage = Filter(stage="vision_encode", order="slowest")
     assert numbers(log.document(0, 10, by_stage)) == [2, 3, 1]
+
+
+def test_the_newest_come_first_where_they_are_wanted(log):
+    log.add(rows(finished(1), finished(2)), 0)
+    log.add(rows(finished(3)), 0)
+    found = log.document(0, 2, Filter(order="newest"))
+    assert (numbers(found), found.next) == ([3, 2], 3)
 
 
 def test_an_own_stage_is_filtered_by_the_name_that_its_process_gave_it(clock):

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request's waterfall as a table, with bars on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from hotstage.cli.terminal import print_table, say, seconds
+
+BAR_CELLS = 40
+_PARTS = (
+    ("run_queue_seconds", "CPU queue"),
+    ("sync_seconds", "sync"),
+    ("copy_seconds", "copy"),
+    ("alloc_seconds", "alloc"),
+)
+
+
+def show_waterfall(body: dict[str, Any]) -> None:
+    """`body`: the answer of /v1/requests/{id}."""
+    request = body["request"]
+    said = [
+        f"{request['id']}: {request['outcome']} after {seconds(request['duration_seconds'])}",
+        *([f"{request['modality']} at {request['endpoint']}"] if request["endpoint"] else []),
+        f"first token after {seconds(request['ttft_seconds'])} ({_basis(request)})",
+        f"then {seconds(request['itl_seconds'])} a token",
+    ]
+    say(", ".join(said))
+    has_bars = sys.stdout.isatty()
+    columns = ("part", "kind", "from", "took", "decided", "place", "runs", "waited for")
+    print_table(
+        (*columns, *(("",) if has_bars else ())),
+        [
+            (*_segment(part), *((bar(part, request["duration_seconds"]),) if has_bars else ()))
+            for part in body["segments"]
+        ],
+        empty="it went through no stage",
+    )
+    if any(part["placement"] in ("first_begin", "last_begin", "sum") for part in body["segments"]):
+        say("of a stage that ran several times one begin and the sum of its runs are known, not their places")
+
+
+def bar(part: dict[str, Any], duration_seconds: float) -> str:
+    """Where it stands: `█` a stage that decided some of the request, `░` a wait, or what decided nothing."""
+    if duration_seconds <= 0:
+        return ""
+    begin = round(float(part["offset_seconds"]) / duration_seconds * BAR_CELLS)
+    length = max(1, round(float(part["duration_seconds"]) / duration_seconds * BAR_CELLS))
+    mark = "█" if part["kind"] == "stage" and part["critical_seconds"] > 0 else "░"
+    begin = min(max(begin, 0), BAR_CELLS - 1)
+    return " " * begin + mark * min(length, BAR_CELLS - begin)
+
+
+def _segment(part: dict[str, Any]) -> tuple[Any, ...]:
+    name = part["name"] if part["modality"] is None else f"{part['name']}/{part['modality']}"
+    return (
+        f"{name} …" if part["is_open"] else name,
+        part["kind"],
+        seconds(part["offset_seconds"]),
+        seconds(part["duration_seconds"]),
+        seconds(part["critical_seconds"]),
+        part["placement"],
+        part["runs"],
+        _waited(part["parts"]),
+    )
+
+
+def _waited(parts: dict[str, Any] | None) -> str | None:
+    if parts is None:
+        return None
+    told = [f"{label} {seconds(parts[name])}" for name, label in _PARTS if parts[name]]
+    return ", ".join(told) or "nothing"
+
+
+def _basis(request: dict[str, Any]) -> str:
+    basis = request["ttft_basis"]
+    return "unknown" if basis is None else f"by {basis.replace('_', ' ')}"
