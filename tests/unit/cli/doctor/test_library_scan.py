@@ -165,6 +165,6 @@ def test_marks_are_told_here_and_in_processes(alone, by_name):
     assert finding.status is Status.ABSENT
     fresh = type(alone)(root=alone.root, search=()).given(ask_agent, PeerError("none"))
     add_process(fresh, 100)
-    fresh.write({"proc/100/maps": map_file(fresh, 100, "/venv/hotstage_marks/_native.so")})
+    fresh.write({"proc/100/maps": map_file(fresh, 100, "/venv/hotstage_marks/libhotstage_marks.so")})
     (finding,) = check_marks(fresh)
     assert (finding.status, finding.data["pids"]) == (Status.OK, [100])
