@@ -157,6 +157,7 @@ class Daemon:
             readings=self.prometheus.readings,
             clock=clock,
             identity=Identity(host, socket.gethostname(), __version__, clock.wall_ns()),
+            own_names=self._stage_names,
         )
         self.sinks = Sinks([self.prometheus, *([self.otlp] if self.otlp else [])])
         api = Api(

@@ -22,6 +22,13 @@ def parts_of(slot: Any) -> Parts | None:
     return Parts(run_queue, sync, copy, alloc, host)
 
 
+def waits_of(slot: Any) -> tuple[tuple[str, float], ...]:
+    """The same as (`sync`, seconds), without what is unknown."""
+    return tuple(
+        (name.removesuffix("_us"), int(slot[name]) / 1e6) for name in WAIT_FIELDS if slot[name] != UNKNOWN_US
+    )
+
+
 def contexts_of(row: Any, stage_id: int) -> list[SegmentContext] | None:
     """CUDA contexts that the stage with this id ran in; None where none is known."""
     found = [

@@ -29,6 +29,7 @@ from hotstage.stages.waterfall_types import (
     Segment,
     Slowest,
     StageTime,
+    TtftBasis,
     Waterfall,
 )
 
@@ -49,6 +50,18 @@ class RequestTimes:
     def of(cls, rows: Rows) -> RequestTimes:
         line = timeline_of(rows)
         return cls(line, critical_path(line), first_tokens(rows, line))
+
+    def ttft_seconds(self, at: int) -> float | None:
+        ttft_ns = int(self.tokens.ttft_ns[at])
+        return None if ttft_ns < 0 else ttft_ns / 1e9
+
+    def ttft_basis(self, at: int) -> TtftBasis | None:
+        basis = int(self.tokens.basis[at])
+        return None if basis == NO_BASIS else BASES[basis]
+
+    def itl_seconds(self, at: int) -> float | None:
+        seconds = float(self.tokens.itl_seconds[at])
+        return None if math.isnan(seconds) else seconds
 
 
 def own_name(stage_id: int, pid: int, names: OwnNames) -> str:
@@ -85,9 +98,9 @@ def request_rows(
             ended_at=ended[at],
             ended_at_ns=ended_ns[at],
             duration_seconds=int(times.line.duration_ns[at]) / 1e9,
-            ttft_seconds=_seconds(int(times.tokens.ttft_ns[at])),
-            ttft_basis=None if times.tokens.basis[at] == NO_BASIS else BASES[times.tokens.basis[at]],
-            itl_seconds=_known(float(times.tokens.itl_seconds[at])),
+            ttft_seconds=times.ttft_seconds(at),
+            ttft_basis=times.ttft_basis(at),
+            itl_seconds=times.itl_seconds(at),
             output_tokens=int(rows["output_tokens"][at]),
             launches=float(rows["launches"][at]),
             errors=int(rows["errors"][at]),
@@ -117,14 +130,6 @@ def waterfall(row: Any, seq: int, wall_offset_ns: int, names: OwnNames) -> Water
 
 def _outcome(outcome: int) -> Outcome:
     return OUTCOMES[outcome] if outcome < len(OUTCOMES) else "unknown"
-
-
-def _seconds(ns: int) -> float | None:
-    return None if ns < 0 else ns / 1e9
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _kind(stage_id: int) -> Kind:

@@ -36,6 +36,13 @@ LAST_BEGIN_ONLY = "last_begin_only"
 are known. The span is a point at that begin, the sum is in `latency.<modality>.ms`."""
 STAGES_UNENDED = "hotstage.stages.unended"
 """Stages that were still open when the request ended: nobody knows how long they took."""
+CRITICAL_MS = "hotstage.critical_ms"
+"""Of the request's duration, what this stage decided; over its stages and waits it adds up."""
+TTFT_MS = "hotstage.ttft_ms"
+TTFT_BASIS = "hotstage.ttft.basis"
+ITL_MS = "hotstage.itl_ms"
+LORA_RANK = "hotstage.lora.rank"
+LORA_MODULE = "hotstage.lora.module"
 TOKENS = "hotstage.tokens"
 ENDPOINT = "hotstage.endpoint"
 INSTANCE = "hotstage.instance"
@@ -59,6 +66,14 @@ WINDOW_SCORE = "hotstage.window.score"
 WINDOW_SECONDS = "hotstage.window.seconds"
 CAUSE_KIND = "hotstage.cause.kind"
 CAUSE_CONFIDENCE = "hotstage.cause.confidence"
+
+
+def wait_ms(name: str) -> str:
+    """On a stage what its threads waited for (run_queue, sync, copy, alloc), on the request the waits between
+    its stages (queue, delivery, unmarked); absent where unknown.
+    """
+    return f"hotstage.wait.{name}_ms"
+
 
 _VISION = {"image": "vision"}
 

@@ -7,7 +7,8 @@ Everything here may be slow; nothing here is waited for.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -23,8 +24,11 @@ from hotstage.sinks.otlp.notes import EXPORT_FAILED, REJECTED, Note, Notes, Outc
 from hotstage.sinks.otlp.points import metrics_data
 from hotstage.sinks.otlp.requests import FinishedRequest, has_failed, key_of
 from hotstage.sinks.otlp.sampling import DECISION_NS, Sampler, Watch
+from hotstage.sinks.otlp.sink import OwnNames
+from hotstage.sinks.otlp.slowness import Slowness
 from hotstage.sinks.otlp.spans import SpanMaker, context_of
 from hotstage.sinks.readings import Readings
+from hotstage.stages.waterfall import RequestTimes
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -51,7 +55,9 @@ class Exporter:
         readings: Readings,
         clock: Clock,
         identity: Identity,
+        own_names: OwnNames = dict,
     ) -> None:
+        self._own_names = own_names
         self._period_ns = round(config.period_seconds * 1e9)
         self._notes = notes
         self._outcome = outcome
@@ -65,6 +71,7 @@ class Exporter:
         self._watch = Watch()
         now_ns = clock.monotonic_ns()
         self._sampler = Sampler(config.baseline_ratio, config.spans_per_second, now_ns)
+        self._slowness = Slowness()
         self._next_metrics_ns = now_ns
         self._waiting: deque[Note] = deque()
         self._events: deque[EventRecord] = deque()
@@ -113,21 +120,25 @@ class Exporter:
     def _spans(self, note: Note) -> list[ReadableSpan]:
         made: list[ReadableSpan] = []
         sizes = 1 + np.count_nonzero(note.finished["stages"]["count"], axis=1)
-        for row, size in zip(note.finished, sizes.tolist(), strict=True):
-            made += self._spans_of(row, size, note)
+        is_slow = self._slowness.judge(note.finished)
+        read = _Reader(note, self._own_names)
+        for at, (size, was_slow) in enumerate(zip(sizes.tolist(), is_slow, strict=True)):
+            made += self._spans_of(at, size, read, is_slow=was_slow)
         return made
 
-    def _spans_of(self, row: Any, size: int, note: Note) -> list[ReadableSpan]:
+    def _spans_of(self, at: int, size: int, read: _Reader, *, is_slow: bool) -> list[ReadableSpan]:
         """Of one request; empty, and counted, when it is not to be exported."""
+        note, row = read.note, read.note.finished[at]
         parent = context_of(row["traceparent"])
         trace_id = int.from_bytes(key_of(row)) if parent is None else parent.trace_id
-        request = FinishedRequest.of(row, note.gpu_of_pid) if len(self._watch) else None
+        request = read.request(at) if len(self._watch) else None
         window_ids = () if request is None else self._watch.touching(request)
         verdict = self._sampler.judge(
             trace_id=trace_id,
             is_parent_sampled=None if parent is None else parent.trace_flags.sampled,
             has_failed=has_failed(row),
             is_touched=bool(window_ids),
+            is_slow=is_slow,
             spans=size,
             now_ns=note.at_ns,
         )
@@ -135,7 +146,7 @@ class Exporter:
             self._outcome.dropped(verdict.reason, size)
             return []
         spans = self._span_maker.make(
-            request or FinishedRequest.of(row, note.gpu_of_pid),
+            request or read.request(at),
             parent,
             trace_id=trace_id,
             wall_offset_ns=note.wall_offset_ns,
@@ -208,6 +219,23 @@ class Exporter:
         channel = self._channels["metrics"]
         if not channel.send(data) or channel.rejected:
             self._outcome.failed("metrics")
+
+
+class _Reader:
+    """Requests of one note; what is worked out for all of them at once is worked out when one is wanted."""
+
+    def __init__(self, note: Note, own_names: OwnNames) -> None:
+        self.note = note
+        self._own_names = own_names
+        self._times: RequestTimes | None = None
+        self._names: Mapping[tuple[int, int], str] = {}
+
+    def request(self, at: int) -> FinishedRequest:
+        if self._times is None:
+            self._times = RequestTimes.of(self.note.finished)
+            self._names = self._own_names() if self.note.finished["own_stages"].any() else {}
+        row = self.note.finished[at]
+        return FinishedRequest.of(row, self.note.gpu_of_pid, self._names, (self._times, at))
 
 
 def resource_of(identity: Identity) -> Resource:

@@ -15,11 +15,15 @@ from typing import Any
 import numpy as np
 
 from hotstage.frame.entity import Entity
+from hotstage.stages.critical_path import WAITS
+from hotstage.stages.lora import lora_module_of, lora_rank_of
+from hotstage.stages.segment_parts import waits_of
 from hotstage.stages.spans import OUTCOME_ERROR, modality_of_masks
-from hotstage.stages.stage import Stage, modality_name, stage_name
+from hotstage.stages.stage import Stage, modality_name
+from hotstage.stages.waterfall import OUTCOMES, OwnNames, RequestTimes, own_name
 from hotstage.text import clean_name
 
-OUTCOMES = ("ok", "error", "cancelled", "refused")
+_NO_NAMES: OwnNames = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,10 @@ class StageRuns:
     count: int
     is_open: bool
     tokens: int
+    critical_ns: int = 0
+    """Of the request's duration, what it decided."""
+    waits: tuple[tuple[str, float], ...] = ()
+    """What its threads waited for, in seconds, as far as it is known."""
 
     @property
     def interval_ns(self) -> tuple[int, int] | None:
@@ -63,11 +71,28 @@ class FinishedRequest:
     call_errors: int
     output_tokens: int
     stages: tuple[StageRuns, ...]
+    waits: tuple[tuple[str, float], ...] = ()
+    """Between its stages, in seconds, by kind."""
+    ttft_seconds: float | None = None
+    ttft_basis: str | None = None
+    itl_seconds: float | None = None
+    lora_rank: int | None = None
+    lora_module: str | None = None
 
     @classmethod
-    def of(cls, row: Any, gpu_of_pid: Mapping[int, str]) -> FinishedRequest:
-        """From a row of FINISHED_DTYPE. Its strings come from hostile processes and are cleaned."""
+    def of(
+        cls,
+        row: Any,
+        gpu_of_pid: Mapping[int, str],
+        own_names: OwnNames = _NO_NAMES,
+        worked_out: tuple[RequestTimes, int] | None = None,
+    ) -> FinishedRequest:
+        """From a row of FINISHED_DTYPE. Its strings come from hostile processes and are cleaned.
+
+        `worked_out`: the times of several rows, and the place of this one among them.
+        """
         outcome, pid = int(row["outcome"]), int(row["tgid"])
+        times, at = worked_out or (RequestTimes.of(np.array([row], row.dtype)), 0)
         masks = np.array([row["stage_mask"] | row["open_mask"]], np.uint64)
         return cls(
             id=clean_name(row["id"]),
@@ -84,7 +109,17 @@ class FinishedRequest:
             launches=int(row["launches"]),
             call_errors=int(row["errors"]),
             output_tokens=int(row["output_tokens"]),
-            stages=_stages(row["stages"]),
+            stages=_stages(row, times, at, own_names),
+            waits=tuple(
+                (name, ns / 1e9)
+                for name, ns in zip(WAITS[1:], times.path.waits_ns()[at, 1:].tolist(), strict=True)
+                if ns
+            ),
+            ttft_seconds=times.ttft_seconds(at),
+            ttft_basis=times.ttft_basis(at),
+            itl_seconds=times.itl_seconds(at),
+            lora_rank=lora_rank_of(row),
+            lora_module=lora_module_of(row),
         )
 
     @property
@@ -129,17 +164,20 @@ def key_of(row: Any) -> bytes:
     return hashlib.blake2b(identity, digest_size=16, person=b"hotstage-trace").digest()
 
 
-def _stages(slots: Any) -> tuple[StageRuns, ...]:
+def _stages(row: Any, times: RequestTimes, at: int, own_names: OwnNames) -> tuple[StageRuns, ...]:
+    slots, pid = row["stages"], int(row["tgid"])
     used = np.flatnonzero((slots["count"] > 0) | (slots["open"] > 0)).tolist()
     return tuple(
         StageRuns(
-            stage=stage_name(stage),
-            modality=modality_name(int(slots["modality"][stage])),
-            began_ns=int(slots["began_ns"][stage]),
-            total_ns=int(slots["total_ns"][stage]),
-            count=int(slots["count"][stage]),
-            is_open=bool(slots["open"][stage]),
-            tokens=int(slots["tokens"][stage]),
+            stage=own_name(int(times.line.stage_ids[at, slot]), pid, own_names),
+            modality=modality_name(int(slots["modality"][slot])),
+            began_ns=int(slots["began_ns"][slot]),
+            total_ns=int(slots["total_ns"][slot]),
+            count=int(slots["count"][slot]),
+            is_open=bool(slots["open"][slot]),
+            tokens=int(slots["tokens"][slot]),
+            critical_ns=int(times.path.decided_ns[at, slot]),
+            waits=waits_of(slots[slot]),
         )
-        for stage in used
+        for slot in used
     )

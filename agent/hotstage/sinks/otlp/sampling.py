@@ -2,8 +2,9 @@
 """Which finished requests are worth their spans: tail sampling, decided when all is known. Pure.
 
 In this order: a caller that does not sample is respected (W3C: its trace is recorded nowhere); requests that
-failed or met an anomaly window are taken; of the rest a share, by trace id, so that every host and every run
-decides alike about one trace. What is taken then needs tokens: `spans_per_second` is a bound.
+failed or met an anomaly window are taken, then those that were slow among their like; of the rest a share, by
+trace id, so that every host and every run decides alike about one trace. What is taken then needs tokens:
+`spans_per_second` is a bound, and a part of it is kept for what comes earlier in this order.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _CLOSED_KEPT_NS = 600_000_000_000
 _WINDOWS_KEPT = 512
 _RATIO_ONE = 1 << 64
 
-WINDOW, ERROR, BASELINE = "window", "error", "baseline"
+WINDOW, ERROR, SLOW, BASELINE = "window", "error", "slow", "baseline"
+_KEPT_FOR_OTHERS = {WINDOW: 0.0, ERROR: 0.0, SLOW: 0.25, BASELINE: 0.5}
+"""Share of a burst that a request leaves to those that matter more."""
 
 
 class Watch:
@@ -79,7 +82,7 @@ class TokenBucket:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`reason` why it is exported (window, error, baseline) or, if it is not, dropped."""
+    """`reason` why it is exported (window, error, slow, baseline) or, if it is not, dropped."""
 
     is_exported: bool
     reason: str
@@ -103,16 +106,16 @@ class Sampler:
         is_parent_sampled: bool | None,
         has_failed: bool,
         is_touched: bool,
+        is_slow: bool = False,
         spans: int,
         now_ns: int,
     ) -> Verdict:
         """`is_parent_sampled` is None for a request without a traceparent."""
         if is_parent_sampled is False:
             return Verdict(False, PARENT_NOT_SAMPLED)
-        why = WINDOW if is_touched else ERROR if has_failed else BASELINE
+        why = WINDOW if is_touched else ERROR if has_failed else SLOW if is_slow else BASELINE
         if why is BASELINE and not self.in_baseline(trace_id):
             return Verdict(False, NOT_SAMPLED)
-        # Half of a burst is kept for what went wrong.
-        if not self._bucket.take(spans, now_ns, keep_ratio=0.5 if why is BASELINE else 0.0):
+        if not self._bucket.take(spans, now_ns, keep_ratio=_KEPT_FOR_OTHERS[why]):
             return Verdict(False, RATE_LIMIT)
         return Verdict(True, why)

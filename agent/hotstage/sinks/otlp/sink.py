@@ -23,6 +23,9 @@ from hotstage.stages.pulse import Rows
 
 log = logging.getLogger(__name__)
 
+OwnNames = Callable[[], Mapping[tuple[int, int], str]]
+"""() → (pid, stage id) → what a server calls a stage that it made up. Called from the exporter's thread."""
+
 CLOSE_SECONDS = 2.0
 STEP_SECONDS = 1.0
 
@@ -45,12 +48,13 @@ def otlp_sink(
     readings: Readings,
     clock: Clock,
     identity: Identity,
+    own_names: OwnNames = dict,
 ) -> OtlpSink | None:
     """None where no collector is named. Raises ConfigError for one that cannot be one."""
     collector = Collector.of(config, environment)
     if collector is None:
         return None
-    return OtlpSink(config, collector, readings=readings, clock=clock, identity=identity)
+    return OtlpSink(config, collector, readings=readings, clock=clock, identity=identity, own_names=own_names)
 
 
 class OtlpSink:
@@ -66,12 +70,14 @@ class OtlpSink:
         readings: Readings,
         clock: Clock,
         identity: Identity,
+        own_names: OwnNames = dict,
     ) -> None:
         self._config = config
         self._collector = collector
         self._readings = readings
         self._clock = clock
         self._identity = identity
+        self._own_names = own_names
         self._wants_traces = collector.traces is not None
         self._wants_windows = collector.events is not None or self._wants_traces
         self._notes = Notes()
@@ -130,6 +136,7 @@ class OtlpSink:
                 readings=self._readings,
                 clock=self._clock,
                 identity=self._identity,
+                own_names=self._own_names,
             )
         except Exception:
             log.exception("the OTLP exporter cannot begin; nothing is exported until the agent is restarted")

@@ -26,6 +26,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from hotstage.sinks.otlp import attributes as names
 from hotstage.sinks.otlp.requests import FinishedRequest, StageRuns
+from hotstage.stages.stage import Stage
 from hotstage.text import clean_name
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class SpanMaker:
             runs.stage,
             context=below,
             kind=SpanKind.INTERNAL,
-            attributes={**_common(request), **_of_stage(runs)},
+            attributes={**_common(request), **_of_stage(request, runs)},
             start_time=began_ns + wall_offset_ns,
         )
         span.end(ended_ns + wall_offset_ns)
@@ -174,13 +175,34 @@ def _of_request(request: FinishedRequest) -> Values:
         names.GEN_AI_INPUT_TOKENS: request.input_tokens,
         names.GEN_AI_OUTPUT_TOKENS: request.output_tokens or None,
         names.STAGES_UNENDED: unended or None,
+        names.TTFT_MS: _milliseconds(request.ttft_seconds),
+        names.TTFT_BASIS: request.ttft_basis,
+        names.ITL_MS: _milliseconds(request.itl_seconds),
+        **_of_adapter(request),
     }
+    found |= _of_waits(request.waits)
     return found | {name: value for name, value in maybe.items() if value is not None}
 
 
-def _of_stage(runs: StageRuns) -> Values:
+def _of_adapter(request: FinishedRequest) -> dict[str, AttributeValue | None]:
+    return {names.LORA_RANK: request.lora_rank, names.LORA_MODULE: request.lora_module}
+
+
+def _of_waits(waits: tuple[tuple[str, float], ...]) -> dict[str, AttributeValue]:
+    return {names.wait_ms(name): seconds * 1e3 for name, seconds in waits}
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
+
+
+def _of_stage(request: FinishedRequest, runs: StageRuns) -> Values:
     found: dict[str, AttributeValue] = {names.STAGE: runs.stage, names.MODALITY: runs.modality}
     found |= names.latencies(runs.modality, runs.total_ns / 1e6)
+    found[names.CRITICAL_MS] = runs.critical_ns / 1e6
+    found |= _of_waits(runs.waits)
+    if runs.stage == Stage.lora_apply.name:
+        found |= {name: value for name, value in _of_adapter(request).items() if value is not None}
     if runs.tokens:
         found[names.TOKENS] = runs.tokens
     if runs.interval_ns is None:

@@ -16,12 +16,15 @@ END = START + 100_000_000
 LOW, HIGH = 1, (1 << 128) - 1
 
 
-def judge(sampler, trace_id=LOW, *, parent=True, failed=False, touched=False, spans=3, now_ns=START):
+def judge(
+    sampler, trace_id=LOW, *, parent=True, failed=False, touched=False, slow=False, spans=3, now_ns=START
+):
     verdict = sampler.judge(
         trace_id=trace_id,
         is_parent_sampled=parent,
         has_failed=failed,
         is_touched=touched,
+        is_slow=slow,
         spans=spans,
         now_ns=now_ns,
     )
@@ -46,6 +49,8 @@ def test_what_went_wrong_is_taken_whatever_the_ratio():
     assert judge(sampler, HIGH) == (False, "not_sampled")
     assert judge(sampler, HIGH, failed=True) == (True, "error")
     assert judge(sampler, HIGH, failed=True, touched=True) == (True, "window")
+    assert judge(sampler, HIGH, failed=True, slow=True) == (True, "error")
+    assert judge(sampler, HIGH, slow=True) == (True, "slow")
 
 
 def test_a_caller_that_does_not_sample_is_respected_even_then():
@@ -66,6 +71,36 @@ def test_half_of_a_burst_is_kept_for_what_went_wrong():
     sampler = Sampler(1.0, 50, START)
     assert [judge(sampler, spans=10)[0] for _ in range(4)] == [True, True, False, False]
     assert judge(sampler, spans=10, touched=True) == (True, "window")
+
+
+def test_what_was_slow_leaves_a_quarter_to_what_went_wrong_and_comes_before_the_rest():
+    sampler = Sampler(1.0, 40, START)
+    assert [judge(sampler, spans=10)[0] for _ in range(3)] == [True, True, False]
+    assert [judge(sampler, spans=10, slow=True) for _ in range(2)] == [(True, "slow"), (False, "rate_limit")]
+    assert judge(sampler, spans=10, failed=True) == (True, "error")
+    assert judge(sampler, spans=10, failed=True) == (False, "rate_limit")
+
+
+def test_under_any_load_windowed_failed_and_slow_requests_go_first_and_the_bound_holds():
+    """A minute of 200 requests/s of 9 spans each, one in a hundred remarkable: 18 spans/s of those."""
+    sampler, sent, kept = (
+        Sampler(1.0, 50, START),
+        0,
+        dict.fromkeys(("window", "error", "slow", "baseline"), 0),
+    )
+    wanted = dict.fromkeys(kept, 0)
+    for number in range(200 * 60):
+        kind = {0: "window", 100: "error", 150: "slow"}.get(number % 300, "baseline")
+        wanted[kind] += 1
+        flags = {"touched": kind == "window", "failed": kind == "error", "slow": kind == "slow"}
+        is_sent, _ = judge(sampler, spans=9, now_ns=START + number * SECOND // 200, **flags)
+        sent += 9 * is_sent
+        kept[kind] += is_sent
+    assert {kind: kept[kind] for kind in ("window", "error", "slow")} == {
+        kind: wanted[kind] for kind in ("window", "error", "slow")
+    }
+    assert 0 < kept["baseline"] < wanted["baseline"] / 10
+    assert sent <= 50 * 60 + 50
 
 
 def test_over_a_minute_no_more_than_the_rate_goes_out():

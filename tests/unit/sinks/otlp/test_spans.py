@@ -72,6 +72,10 @@ def test_attributes_of_the_request(make, a_request):
         "gen_ai.operation.name": "chat",
         "gen_ai.usage.input_tokens": 640,
         "gen_ai.usage.output_tokens": 12,
+        "hotstage.ttft_ms": 95.0,
+        "hotstage.ttft.basis": "prefill_end",
+        "hotstage.wait.queue_ms": 15.0,
+        "hotstage.wait.unmarked_ms": 5.0,
         "hotstage.trace.origin": "request",
         "hotstage.sampled_for": "window",
         "hotstage.window.ids": ("w-1",),
@@ -89,8 +93,50 @@ def test_attributes_of_a_stage_carry_the_latency_by_modality_and_an_images_as_vi
         "hotstage.modality": "image",
         "latency.image.ms": 30.0,
         "latency.vision.ms": 30.0,
+        "hotstage.critical_ms": 30.0,
         "hotstage.tokens": 576,
     }
+
+
+def test_what_a_stages_threads_waited_for_is_told_as_far_as_it_is_known(make, a_request):
+    row = a_request()
+    slot = row["stages"][Stage.vision_encode]
+    slot["sync_us"], slot["copy_us"], slot["alloc_us"] = 12_500, 250, 0
+    assert {name: value for name, value in make(row)[0].attributes.items() if ".wait." in name} == {
+        "hotstage.wait.sync_ms": 12.5,
+        "hotstage.wait.copy_ms": 0.25,
+        "hotstage.wait.alloc_ms": 0.0,
+    }
+
+
+def test_the_adapter_is_on_its_stage_and_on_the_request_and_tokens_tell_their_pace(make):
+    kernel = KernelRequest(1, at_ns=START)
+    kernel.row["lora_rank"], kernel.row["lora_module"] = 16, 3
+    kernel.begin(Stage.lora_apply, START).end(Stage.lora_apply, START + 5 * MS)
+    kernel.begin(Stage.llm_decode, START + 10 * MS).end(Stage.llm_decode, START + 90 * MS)
+    apply, decode, request = make(kernel.finished(START + 90 * MS, output_tokens=5), traceparent=b"")
+    for span in (apply, request):
+        assert (span.attributes["hotstage.lora.rank"], span.attributes["hotstage.lora.module"]) == (
+            16,
+            "v_proj",
+        )
+    assert "hotstage.lora.rank" not in decode.attributes
+    assert request.attributes["hotstage.ttft.basis"] == "decode_begin"
+    assert (request.attributes["hotstage.ttft_ms"], request.attributes["hotstage.itl_ms"]) == (10.0, 20.0)
+    assert request.attributes["hotstage.wait.delivery_ms"] == 5.0
+
+
+def test_a_servers_own_stage_is_a_span_with_its_own_name():
+    kernel = KernelRequest(1, at_ns=START, pid=7)
+    kernel.row["own_stages"] = 33
+    slot = kernel.row["stages"][18]
+    slot["began_ns"], slot["total_ns"], slot["count"] = START, MS, 1
+    row = kernel.finished(START + MS)
+    maker = SpanMaker(Resource({"service.name": "hotstage"}), "0.1.0")
+    for names, expected in (({(7, 33): "rerank"}, "rerank"), ({(8, 33): "rerank"}, "stage_33")):
+        request = FinishedRequest.of(row, {}, names)
+        span, _ = maker.make(request, None, trace_id=1, wall_offset_ns=0, sampled_for="baseline")
+        assert (span.name, span.attributes["hotstage.stage"]) == (expected, expected)
 
 
 def test_what_is_unknown_is_absent(make):
