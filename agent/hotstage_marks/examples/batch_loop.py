@@ -5,7 +5,9 @@
 
 What to look at: a request begins when it arrives and ends when its last token is out, with `request_begin`
 and `request_end`, because no block of code is around it. Each step is a `batch`: the thread is in the stage
-that has most of the step's tokens, each member in its own.
+that has most of the step's tokens, each member in its own, and what the thread does meanwhile is shared out
+by the tokens. A stage inside it takes the thread for a while; its share goes the same way. An adapter is told
+with its rank and the matrix that it changes.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ class Request:
 def arrive(line: str) -> Request:
     rid, prompt, wanted = line.split()
     marks.request_begin(rid, endpoint="/v1/completions", model="toy-llm")
+    with marks.stage("lora_apply", modality="text", lora_rank=16, lora_module="q_proj", request=rid):
+        pass  # the adapter would be loaded here
     queued = marks.span("queue", modality="text", request=rid).begin()
     return Request(rid, int(prompt), int(wanted), queued)
 
@@ -41,6 +45,10 @@ def step(running: list[Request]) -> None:
         for each in running
     ]
     with marks.batch(members, modality="text"):
+        with marks.stage(
+            "draft_tokens", modality="text", request=""
+        ):  # this server's own, and nobody's alone
+            pass  # the draft model would run here
         for each in running:  # the model would run here, once for all of them
             each.done += 1
     for each in running:
