@@ -11,6 +11,8 @@ import pytest
 
 from hotstage.cli.bench.counting import counting_report
 from hotstage.cli.bench.overhead import overhead_report
+from hotstage.cli.bench.stages import stages_report
+from hotstage.clock import SystemClock
 from hotstage.probes.loader.base import Rung
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "contracts/schemas/bench.json").read_text(encoding="utf-8"))
@@ -40,3 +42,19 @@ def test_counting_is_exact_at_the_rate_that_was_promised(objects: Path) -> None:
     assert report["exact"]
     assert report["made"] == report["counted"] == 2 * 3 * (100_003 + 10_007)
     assert report["calls_per_second"] >= 200_000
+
+
+def test_marks_and_nvtx_give_every_launch_its_stage(objects: Path) -> None:
+    report = stages_report(seconds=6.0, seed=7, clock=SystemClock())
+    jsonschema.validate(report, SCHEMA)
+    assert report["lost"] == 0
+    for source in ("marks", "nvtx"):
+        assert report["accuracy"][source] == 1.0, report["sources"][source]
+        assert report["unattributed_ratio"][source] <= 0.02
+        assert set(report["sources"][source]["stages"]) == {
+            "vision_encode", "audio_encode", "video_encode", "cross_modal_align", "llm_prefill", "llm_decode",
+            "none",
+        }  # fmt: skip
+    assert report["p95_error_ratio_max"] <= 0.05
+    same = [row for row in report["p95"].values() if row["requests"] == row["true_requests"]]
+    assert len(same) == len(report["p95"]) >= 20

@@ -167,11 +167,9 @@ class Marks:
     def batch(
         self, stage: Stage, modality: Modality, members: Sequence[Member]
     ) -> AbstractContextManager[Any]:
-        """The thread's stage; the members have spans of their own, from joining to leaving."""
-        tokens = sum(member.tokens for member in members)
-        scope: AbstractContextManager[Any] = self._marks.stage(
-            stage.name, modality=modality.name, tokens=tokens, request=""
-        )
+        """Shares by tokens; the members' own spans last from joining to leaving, over many batches."""
+        parts = [(member.request_id, stage.name, member.tokens, member.modality.name) for member in members]
+        scope: AbstractContextManager[Any] = self._marks.batch(parts, modality=modality.name, spans=False)
         return scope
 
 

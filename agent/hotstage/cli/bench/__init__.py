@@ -7,12 +7,14 @@ import click
 
 from hotstage.cli.bench.counting import counting
 from hotstage.cli.bench.overhead import overhead
+from hotstage.cli.bench.stages import stages
 
 
 @click.group()
 def bench() -> None:
-    """Measure what probing costs and whether counts are exact (needs root)."""
+    """Measure what probing costs, whether counts are exact and stages right (needs root)."""
 
 
 bench.add_command(overhead)
 bench.add_command(counting)
+bench.add_command(stages)

@@ -32,11 +32,19 @@ class SimulatedHost:
 
     @classmethod
     def start(
-        cls, directory: Path, *, seed: int, faults: Sequence[str], faults_file: Path | None, clock: Clock
+        cls,
+        directory: Path,
+        *,
+        seed: int,
+        clock: Clock,
+        faults: Sequence[str] = (),
+        faults_file: Path | None = None,
+        options: Sequence[str] = (),
     ) -> SimulatedHost:
         """Build the stub libraries, start the server's instances, and wait until they wait for `go`.
 
-        Raises HotstageError with the host's own words when it refuses a fault or cannot start.
+        `options` are further ones of `hotstage.simhost.host`. Raises HotstageError with the host's own words
+        when it refuses a fault or cannot start.
         """
         command = [
             sys.executable,
@@ -46,6 +54,7 @@ class SimulatedHost:
             str(directory),
             "--seed",
             str(seed),
+            *options,
         ]
         for fault in faults:
             command += ["--fault", fault]
