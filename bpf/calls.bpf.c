@@ -19,6 +19,7 @@
 #include "include/maps.h"
 #include "include/arguments.h"
 #include "include/histogram.h"
+#include "include/inference.h"
 
 #define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
 #define LAUNCH_CONFIG_STREAM 32 /* offsetof(CUlaunchConfig, hStream), cuda.h */
@@ -39,6 +40,10 @@ static __always_inline struct call_key key_of(const struct thread_state *thread,
 		key.stage = thread->stage;
 		key.modality = thread->modality;
 		key.device = thread->device;
+		if (key.stage == HOTSTAGE_NO_STAGE) {
+			key.stage = thread->inferred_stage;
+			key.modality = thread->inferred_modality;
+		}
 	}
 	return key;
 }
@@ -88,17 +93,20 @@ static __always_inline void count_launch(struct pt_regs *ctx)
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(ctx);
 	__u32 tgid = pid_tgid >> 32, call = (__u16)cookie;
 	struct thread_state *thread = current_thread(tgid, (__u32)pid_tgid);
-	struct call_key key = key_of(thread, tgid, cookie);
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
+	struct call_key key;
 	struct call_stat *stat;
 
-	if (thread) {
+	if (thread && spec) {
 		thread->launch_total++;
-		if (key.stage == HOTSTAGE_NO_STAGE)
-			thread->unattributed_total++;
-		if (spec && spec->stream_argument)
+		if (spec->stream_argument)
 			thread->stream = stream_of(ctx, spec->stream_argument);
+		if (thread->stage == HOTSTAGE_NO_STAGE)
+			infer_launch(ctx, thread, spec, tgid, (__u32)pid_tgid);
+		else if (spec->function_argument & HOTSTAGE_FUNCTION_LEARNS)
+			learn_launch(ctx, thread, spec, tgid);
 	}
+	key = key_of(thread, tgid, cookie);
 	stat = stat_of(&key, 0);
 	if (stat)
 		__sync_fetch_and_add(&stat->count, 1);
@@ -206,10 +214,14 @@ static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 
 			return;
 	}
 	thread->argument = argument_of(ctx, spec);
+	if (spec->effect >= EFFECT_FUNCTION_NAMED)
+		thread->second_argument = register_argument(ctx, spec->device_argument);
+	else if (spec->device_argument)
+		thread->ordinal = register_argument(ctx, spec->device_argument);
 	if (spec->stream_argument)
 		thread->stream = stream_of(ctx, spec->stream_argument);
-	if (spec->device_argument)
-		thread->ordinal = register_argument(ctx, spec->device_argument);
+	if (thread->stage == HOTSTAGE_NO_STAGE)
+		keep_rules_fresh(thread, tgid, (__u32)pid_tgid);
 	thread->stack_pointer = stack_pointer;
 	thread->since_ns = now;
 	thread->depth++;
@@ -247,6 +259,13 @@ static __always_inline void apply_effect(struct thread_state *thread, __u32 tgid
 	case EFFECT_CONTEXT_POP:
 		thread->device = thread->pushed_device;
 		thread->context = thread->pushed_context;
+		break;
+	case EFFECT_FUNCTION_NAMED:
+	case EFFECT_FUNCTION_OF:
+		note_function(thread, tgid, effect);
+		break;
+	case EFFECT_STREAM_NEW:
+		note_stream(thread, tgid);
 		break;
 	case EFFECT_DEVICE_UUID:
 		if (bpf_probe_read_user(&uuid, sizeof(uuid), (void *)thread->argument))
@@ -367,6 +386,8 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 		apply_effect(thread, tgid, spec->effect);
 	else
 		thread->bytes_total += bytes;
+	if (spec->step && thread->stage == HOTSTAGE_NO_STAGE)
+		note_step(thread, spec->step, bytes);
 	tell_call(thread, &key, tid, now, now - since_ns, bytes, result);
 	pop_call(thread);
 }

@@ -330,10 +330,14 @@ static __always_inline void flush_work(struct thread_state *thread, __u32 tid)
 static __always_inline void set_thread_stage(struct thread_state *thread, __u32 tid, __u64 word,
 					     __u64 request_hash, __u64 now)
 {
+	if (thread->stage != HOTSTAGE_NO_STAGE && thread->source == SOURCE_NVTX)
+		thread->nvtx_total += thread->launch_total - thread->flushed_launch_total;
 	flush_work(thread, tid);
 	thread->stage = HOTSTAGE_WORD_STAGE(word);
 	thread->modality = HOTSTAGE_WORD_MODALITY(word);
-	thread->source = thread->stage == HOTSTAGE_NO_STAGE ? SOURCE_NONE : SOURCE_MARK;
+	thread->source = thread->stage == HOTSTAGE_NO_STAGE ? SOURCE_NONE
+			 : HOTSTAGE_WORD_SOURCE(word) == SOURCE_NVTX ? SOURCE_NVTX
+								     : SOURCE_MARK;
 	thread->stage_since_ns = now;
 	thread->request_hash = request_hash;
 }

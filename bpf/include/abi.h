@@ -36,6 +36,39 @@
 #define HOTSTAGE_WORD_MODALITY(word) ((__u8)((word) >> 8 & 0xff))
 #define HOTSTAGE_WORD_LORA_RANK(word) ((__u16)((word) >> 16 & 0xffff))
 #define HOTSTAGE_WORD_LORA_MODULE(word) ((__u8)((word) >> 32 & 0xff))
+#define HOTSTAGE_WORD_SOURCE(word) ((__u8)((word) >> 40 & 0xff)) /* enum hotstage_source, 0 = mark */
+
+/* Why a thread's work counts as the stage that it counts as. */
+enum hotstage_source {
+	SOURCE_NONE = 0,
+	SOURCE_MARK = 1,
+	SOURCE_NVTX = 2,
+	SOURCE_RULE = 3,
+	SOURCE_FINGERPRINT = 4, /* the launched function's, or the shape of the thread's steps */
+};
+
+/* How the launches of a thread without a mark and without a rule find their stage; bits. */
+#define HOTSTAGE_RULES_BY_STREAM 1   /* stage_rules has entries for some of its streams */
+#define HOTSTAGE_RULES_BY_FUNCTION 2 /* `functions` says what its process's functions are of */
+#define HOTSTAGE_RULES_BY_STEP 4     /* graph steps are decode, long bursts without one are prefill */
+
+/* What a call is in a thread's step, from one wait to the next; column `step` of call_spec. */
+enum hotstage_step {
+	STEP_NONE = 0,
+	STEP_TO_DEVICE = 1, /* a copy to the device */
+	STEP_TO_HOST = 2,   /* a copy to the host */
+	STEP_WAIT = 3,	    /* a wait: the step ends */
+	STEP_TO_HOST_WAIT = 4, /* a copy to the host that waits for it */
+};
+
+/* Where a launch has its function: argument 1 or 2, or a graph, which has none of its own. */
+#define HOTSTAGE_FUNCTION_IS_GRAPH 3
+#define HOTSTAGE_FUNCTION_LEARNS 0x80 /* and marked launches are counted by function and stage */
+#define HOTSTAGE_GRAPH_HANDLE 1ULL    /* all graphs of a process are one function */
+#define HOTSTAGE_FUNCTION_NAME 48
+#define HOTSTAGE_STEP_SHORT 32	 /* launches of a step beside its graph; a burst has more */
+#define HOTSTAGE_STEP_TOKENS 65536 /* bytes: what brings sampled tokens back is smaller */
+#define HOTSTAGE_PHASE_LAUNCHES 1024 /* so many launches after its last anchor a phase is over */
 
 /* Index into `losses`. Appended to, never reordered: the names are exported as metrics. */
 enum hotstage_loss {
@@ -60,6 +93,7 @@ enum hotstage_loss {
 	LOST_BATCHES = 18,	  /* a batch was not taken in: batches is full */
 	UNMATCHED_BATCHES = 19,	  /* a batch ended that this thread did not begin last */
 	REFUSED_TOKENS = 20,	  /* a number of tokens that is negative or beyond 32 bits */
+	LOST_FUNCTIONS = 21, /* functions, function_counts or streams is full */
 	HOTSTAGE_LOSSES = 32,
 };
 
@@ -71,6 +105,9 @@ enum hotstage_effect {
 	EFFECT_CONTEXT_PUSH = 3,    /* the same, and remember the one before */
 	EFFECT_CONTEXT_POP = 4,     /* back to the one before */
 	EFFECT_DEVICE_UUID = 5,     /* f(CUuuid *out, device) */
+	EFFECT_FUNCTION_NAMED = 6,  /* f(handle *out, module, const char *name) */
+	EFFECT_FUNCTION_OF = 7,     /* f(handle *out, kernel): the same function by another handle */
+	EFFECT_STREAM_NEW = 8,      /* f(CUstream *out, flags, priority) */
 };
 
 /* Where an argument is: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
@@ -86,15 +123,6 @@ enum hotstage_wait {
 	HOTSTAGE_WAITS = 4,
 };
 
-/* What a thread's stage is known by. */
-enum hotstage_source {
-	SOURCE_NONE = 0,
-	SOURCE_MARK = 1,
-	SOURCE_NVTX = 2,
-	SOURCE_RULE = 3,
-	SOURCE_FINGERPRINT = 4,
-};
-
 /* call_specs[call id], written by user space before anything is attached. */
 struct call_spec {
 	__u8 bytes_argument;  /* position of the size, 0 = none */
@@ -104,14 +132,16 @@ struct call_spec {
 	__u8 effect;          /* enum hotstage_effect */
 	__u8 device_argument; /* position of the device ordinal, for effects that take one */
 	__u8 wait;	      /* enum hotstage_wait */
-	__u8 pad[1];
+	__u8 function_argument; /* where the launched function is, and whether it is learned */
+	__u8 step;		/* enum hotstage_step */
+	__u8 pad[3];
 };
 
 struct hotstage_settings {
 	__u64 slow_call_ns; /* a call that takes longer is sent as an event; 0 = none is */
 	__u64 event_gap_ns; /* least time between two call events of one thread */
 	__u32 requests_per_process; /* a process's share of pipeline_state, in entries */
-	__u32 pad;
+	__u32 rules_generation;	    /* of stage_rules and `functions`: threads look again */
 };
 
 /* 12 bytes: three words hash in one step, a fourth would cost a second one on each launch. */
@@ -163,7 +193,7 @@ struct thread_state {
 	__u8 device;
 	__u8 depth;
 	__u8 pushed_device;
-	__u8 source; /* enum hotstage_source */
+	__u8 source; /* enum hotstage_source: of the mark, or of the last launch without one */
 	__u32 ordinal;
 	__u64 since_ns;
 	__u64 stack_pointer;
@@ -184,7 +214,24 @@ struct thread_state {
 	__u64 run_delay_ns; /* the task's time on the run queue as it was at the last mark */
 	__u64 wait_ns[HOTSTAGE_WAITS]; /* by enum hotstage_wait, since the last mark */
 	__u8 in_batch;
-	__u8 pad[7];
+	/* Without a mark: what its work counts as, and what stage_rules said of it. */
+	__u8 inferred_stage;
+	__u8 inferred_modality;
+	__u8 rule_stage;
+	__u8 rule_modality;
+	__u8 rule_flags;
+	__u8 step_flags;
+	__u8 pad;
+	__u32 rules_generation;
+	__u32 phase_launches; /* since the last anchor */
+	__u32 step_launches;  /* since the last wait */
+	__u32 steps;	      /* launches, then a wait */
+	__u32 graph_steps;    /* of them: one graph, few launches, little copied to the host */
+	__u32 burst_steps;    /* of them: no graph, many launches, after a copy to the device */
+	__u64 nvtx_total;     /* launches by source; those by marks are the rest */
+	__u64 rule_total;
+	__u64 fingerprint_total;
+	__u64 second_argument; /* of what is made: a function's name or kernel, a stream's priority */
 	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
 };
 
@@ -192,6 +239,60 @@ struct context_key {
 	__u64 context;
 	__u32 tgid;
 	__u32 pad;
+};
+
+/* stage_rules; tid 0 = all threads of the process, stream 0 = all streams. */
+struct stage_rule_key {
+	__u32 tgid;
+	__u32 tid;
+	__u64 stream;
+};
+
+struct stage_rule {
+	__u8 stage; /* HOTSTAGE_NO_STAGE: no rule, the flags decide */
+	__u8 modality;
+	__u8 source;
+	__u8 flags; /* HOTSTAGE_RULES_… */
+};
+
+/* A CUfunction, CUkernel or CUstream. */
+struct function_key {
+	__u64 handle;
+	__u32 tgid;
+	__u32 pad;
+};
+
+/* The name is the kernel's part, the other half is user space's. */
+struct function_state {
+	__u64 name_hash; /* FNV-1a 64 of the first 282 bytes of the name; 0 while it is being read */
+	__u64 stage_mask; /* of a function of several stages */
+	__u8 stage;
+	__u8 modality;
+	__u8 kind; /* enum hotstage_function_kind */
+	__u8 pad[5];
+	char name[HOTSTAGE_FUNCTION_NAME];
+};
+
+/* streams[function_key of a CUstream]. */
+struct stream_state {
+	__u64 created_ns;
+	__s32 priority; /* the lower the more urgent; 0 where the call takes none */
+	__u32 pad;
+};
+
+enum hotstage_function_kind {
+	FUNCTION_UNKNOWN = 0,
+	FUNCTION_ANCHOR = 1, /* of one stage: who launches it is in that stage from then on */
+	FUNCTION_SHARED = 2, /* of several: counts as what its thread is in */
+};
+
+/* Learning: launches with a mark. */
+struct function_count_key {
+	__u64 handle;
+	__u32 tgid;
+	__u8 stage;
+	__u8 modality;
+	__u8 pad[2];
 };
 
 struct device_key {
@@ -389,14 +490,20 @@ struct kernel_line_event {
 	char text[240];
 };
 
-_Static_assert(sizeof(struct call_spec) == 8, "call_spec");
+_Static_assert(sizeof(struct call_spec) == 12, "call_spec");
 _Static_assert(sizeof(struct hotstage_settings) == 24, "hotstage_settings");
 _Static_assert(sizeof(struct call_key) == 12, "call_key");
 _Static_assert(sizeof(struct call_stat) == 48, "call_stat");
 _Static_assert(sizeof(struct call_histogram) == 1936, "call_histogram");
 _Static_assert(sizeof(struct call_frame) == 32, "call_frame");
-_Static_assert(sizeof(struct thread_state) == 312, "thread_state");
+_Static_assert(sizeof(struct thread_state) == 368, "thread_state");
 _Static_assert(sizeof(struct context_key) == 16, "context_key");
+_Static_assert(sizeof(struct stage_rule_key) == 16, "stage_rule_key");
+_Static_assert(sizeof(struct stage_rule) == 4, "stage_rule");
+_Static_assert(sizeof(struct function_key) == 16, "function_key");
+_Static_assert(sizeof(struct function_state) == 72, "function_state");
+_Static_assert(sizeof(struct stream_state) == 16, "stream_state");
+_Static_assert(sizeof(struct function_count_key) == 16, "function_count_key");
 _Static_assert(sizeof(struct device_key) == 8, "device_key");
 _Static_assert(sizeof(struct hotstage_request) == 256, "hotstage_request");
 _Static_assert(sizeof(struct stage_slot) == 40, "stage_slot");

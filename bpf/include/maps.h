@@ -14,6 +14,7 @@ HOTSTAGE_ARRAY(settings, struct hotstage_settings, 1);
 HOTSTAGE_ARRAY(call_specs, struct call_spec, HOTSTAGE_CALLS_MAX);
 
 /* By thread and by count key; entries go when user space has seen the process end. */
+HOTSTAGE_ARRAY(thread_blank, struct thread_state, 1); /* what a thread's state begins as */
 HOTSTAGE_HASH(threads, __u32, struct thread_state, 16384);
 HOTSTAGE_HASH(call_stats, struct call_key, struct call_stat, 16384);
 HOTSTAGE_MAPPED_ARRAY(call_histograms, struct call_histogram, 2048);
@@ -21,6 +22,13 @@ HOTSTAGE_QUEUE(free_histograms, __u32, 2048);
 
 HOTSTAGE_SPARSE_HASH(contexts, struct context_key, __u32, 4096);
 HOTSTAGE_SPARSE_HASH(device_uuids, struct device_key, struct device_uuid, 4096);
+
+/* What unmarked work counts as: written by user space, which rules_generation tells of. */
+HOTSTAGE_SPARSE_HASH(stage_rules, struct stage_rule_key, struct stage_rule, 16384);
+HOTSTAGE_SPARSE_HASH(functions, struct function_key, struct function_state, 32768);
+HOTSTAGE_ARRAY(function_zero, struct function_state, 1); /* never written */
+HOTSTAGE_SPARSE_HASH(function_counts, struct function_count_key, __u64, 32768);
+HOTSTAGE_SPARSE_HASH(streams, struct function_key, struct stream_state, 8192);
 
 /* Requests in flight, by the name that the seed document gave it. */
 HOTSTAGE_SPARSE_HASH(pipeline_state, struct request_key, struct request_state, 8192);
@@ -51,23 +59,21 @@ static __always_inline void count_loss(__u32 loss)
  */
 static __always_inline struct thread_state *current_thread(__u32 tgid, __u32 tid)
 {
-	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid), *blank;
+	__u32 zero = 0;
 
 	if (thread && thread->tgid == tgid)
 		return thread;
 
 	/* New, or the id of a dead thread come back in another process. */
-	struct thread_state fresh = {
-		.tgid = tgid,
-		.stage = HOTSTAGE_NO_STAGE,
-		.modality = HOTSTAGE_MODALITIES - 1,
-		.device = HOTSTAGE_NO_DEVICE,
-		.pushed_device = HOTSTAGE_NO_DEVICE,
-	};
-
-	bpf_map_update_elem(&threads, &tid, &fresh, BPF_ANY);
+	blank = bpf_map_lookup_elem(&thread_blank, &zero);
+	if (!blank)
+		return 0;
+	bpf_map_update_elem(&threads, &tid, blank, BPF_ANY);
 	thread = bpf_map_lookup_elem(&threads, &tid);
-	if (!thread)
+	if (thread)
+		thread->tgid = tgid;
+	else
 		count_loss(LOST_THREADS);
 	return thread;
 }

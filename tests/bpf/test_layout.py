@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.bpf.conftest import SOURCES
 
-from hotstage.probes.catalogue.spec import Effect, Wait
+from hotstage.probes.catalogue.spec import Effect, Step, Wait
 from hotstage.probes.maps import layout
 
 STRUCTURES = {
@@ -36,6 +36,12 @@ STRUCTURES = {
     "request_event": layout.FINISHED_DTYPE,
     "call_event": layout.CALL_EVENT_DTYPE,
     "context_key": layout.CONTEXT_KEY_DTYPE,
+    "stage_rule_key": layout.STAGE_RULE_KEY_DTYPE,
+    "stage_rule": layout.STAGE_RULE_DTYPE,
+    "function_key": layout.FUNCTION_KEY_DTYPE,
+    "function_state": layout.FUNCTION_STATE_DTYPE,
+    "function_count_key": layout.FUNCTION_COUNT_KEY_DTYPE,
+    "stream_state": layout.STREAM_STATE_DTYPE,
     "device_key": layout.DEVICE_KEY_DTYPE,
     "device_uuid": layout.DEVICE_UUID_DTYPE,
     "kernel_line_event": layout.KERNEL_LINE_DTYPE,
@@ -102,6 +108,8 @@ def test_rows_end_in_the_structure_that_follows_the_key() -> None:
         ("hotstage_effect", Effect, "EFFECT_"),
         ("hotstage_wait", Wait, "WAIT_"),
         ("hotstage_source", layout.Source, "SOURCE_"),
+        ("hotstage_step", Step, "STEP_"),
+        ("hotstage_function_kind", layout.FunctionKind, "FUNCTION_"),
     ],
 )
 def test_enumerators_agree(btf: list[dict[str, Any]], enum: str, twin: Any, prefix: str) -> None:

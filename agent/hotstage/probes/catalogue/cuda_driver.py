@@ -16,12 +16,13 @@ from hotstage.probes.catalogue.spec import (
     LibrarySpec,
 )
 from hotstage.probes.loader.base import PointKind
+from hotstage.probes.maps.layout import FUNCTION_IS_GRAPH
 
 _LAUNCH, _TIMED = PointKind.LAUNCH, PointKind.TIMED
 _HTOD, _DTOH, _DTOD = Direction.HOST_TO_DEVICE, Direction.DEVICE_TO_HOST, Direction.DEVICE_TO_DEVICE
 
 
-def _launch(call_id: int, name: str, family: Family, stream: int) -> CallSpec:
+def _launch(call_id: int, name: str, family: Family, stream: int, function: int = 1) -> CallSpec:
     return CallSpec(
         call_id=call_id,
         name=name,
@@ -29,6 +30,7 @@ def _launch(call_id: int, name: str, family: Family, stream: int) -> CallSpec:
         family=family,
         variants=(f"{name}_ptsz",),
         stream_argument=stream,
+        function_argument=function,
         is_essential=True,
     )
 
@@ -97,6 +99,21 @@ def _wait(call_id: int, name: str, family: Family, *, stream: int = 0, essential
     )
 
 
+def _handle(call_id: int, name: str, effect: Effect, *, argument: int = 0) -> CallSpec:
+    """Makes what launches name later. `argument` is what is kept of it: a function's name or kernel, a
+    stream's priority.
+    """
+    return CallSpec(
+        call_id=call_id,
+        name=name,
+        kind=_TIMED,
+        family=Family.HANDLE,
+        effect=effect,
+        device_argument=argument,
+        is_essential=True,
+    )
+
+
 def _context(call_id: int, name: str, effect: Effect, *, device: int = 0) -> CallSpec:
     return CallSpec(
         call_id=call_id,
@@ -116,9 +133,9 @@ CUDA_DRIVER = LibrarySpec(
     calls=(
         # f, grid x y z, block x y z, shared bytes, stream, ...
         _launch(1, "cuLaunchKernel", Family.LAUNCH, 9),
-        _launch(2, "cuLaunchKernelEx", Family.LAUNCH, STREAM_IN_LAUNCH_CONFIG),
+        _launch(2, "cuLaunchKernelEx", Family.LAUNCH, STREAM_IN_LAUNCH_CONFIG, 2),
         _launch(3, "cuLaunchCooperativeKernel", Family.LAUNCH, 9),
-        _launch(4, "cuGraphLaunch", Family.GRAPH_LAUNCH, 2),
+        _launch(4, "cuGraphLaunch", Family.GRAPH_LAUNCH, 2, FUNCTION_IS_GRAPH),
         _memory(16, "cuMemAlloc_v2", Family.ALLOC, size=2, essential=True),
         _memory(17, "cuMemAllocPitch_v2", Family.ALLOC, size=3, factor=4),
         _memory(18, "cuMemAllocManaged", Family.ALLOC, size=2, essential=True),
@@ -169,5 +186,10 @@ CUDA_DRIVER = LibrarySpec(
         _context(101, "cuCtxCreate_v2", Effect.CONTEXT_NEW, device=3),
         _context(102, "cuCtxCreate_v3", Effect.CONTEXT_NEW, device=5),
         _context(103, "cuCtxCreate_v4", Effect.CONTEXT_NEW, device=4),
+        _handle(112, "cuModuleGetFunction", Effect.FUNCTION_NAMED, argument=3),
+        _handle(113, "cuLibraryGetKernel", Effect.FUNCTION_NAMED, argument=3),
+        _handle(114, "cuKernelGetFunction", Effect.FUNCTION_OF, argument=2),
+        _handle(115, "cuStreamCreate", Effect.STREAM_NEW),
+        _handle(116, "cuStreamCreateWithPriority", Effect.STREAM_NEW, argument=3),
     ),
 )

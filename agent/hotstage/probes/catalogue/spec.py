@@ -34,6 +34,7 @@ class Family(StrEnum):
     SYNC = "sync"
     EVENT_WAIT = "event_wait"
     CONTEXT = "context"
+    HANDLE = "handle"
     MARK = "mark"
 
 
@@ -56,6 +57,19 @@ class Effect(IntEnum):
     CONTEXT_PUSH = 3
     CONTEXT_POP = 4
     DEVICE_UUID = 5
+    FUNCTION_NAMED = 6
+    FUNCTION_OF = 7
+    STREAM_NEW = 8
+
+
+class Step(IntEnum):
+    """What a call is between two waits of a thread; as `enum hotstage_step` in bpf/include/abi.h."""
+
+    NONE = 0
+    TO_DEVICE = 1
+    TO_HOST = 2
+    WAIT = 3
+    TO_HOST_WAIT = 4
 
 
 class Wait(IntEnum):
@@ -86,6 +100,8 @@ class CallSpec:
     effect: Effect = Effect.NONE
     device_argument: int = 0
     direction: Direction | None = None
+    function_argument: int = 0
+    """Where a launch has its function: 1 or 2, or `layout.FUNCTION_IS_GRAPH`."""
     is_essential: bool = False
     """Probed on rung P too, where every probe costs 0.1 s to detach."""
 
@@ -104,6 +120,8 @@ class CallSpec:
             and not 0 <= self.stream_argument <= _LAST_STACK_ARGUMENT
         ):
             raise ValueError(f"{self.name}: no way to read a stream from argument {self.stream_argument}")
+        if bool(self.function_argument) != self.is_launch_class:
+            raise ValueError(f"{self.name}: launches have a function, and only they")
         if (self.direction is not None) != (self.family is Family.COPY):
             raise ValueError(f"{self.name}: copies have a direction, and only they")
 
@@ -116,6 +134,17 @@ class CallSpec:
     def is_launch_class(self) -> bool:
         """Whether it belongs into `unattributed_ratio`."""
         return self.family in (Family.LAUNCH, Family.GRAPH_LAUNCH)
+
+    @property
+    def step(self) -> Step:
+        """What it is in a thread's step; copies without a stream wait for themselves."""
+        if self.family is Family.SYNC:
+            return Step.WAIT
+        if self.direction is Direction.HOST_TO_DEVICE:
+            return Step.TO_DEVICE
+        if self.direction is Direction.DEVICE_TO_HOST:
+            return Step.TO_HOST if self.stream_argument else Step.TO_HOST_WAIT
+        return Step.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +184,6 @@ def call_spec_table(libraries: tuple[LibrarySpec, ...]) -> NDArray[np.void]:
             row["effect"] = call.effect
             row["device_argument"] = call.device_argument
             row["wait"] = _WAITS.get(call.family, Wait.NONE)
+            row["function_argument"] = call.function_argument
+            row["step"] = call.step
     return table

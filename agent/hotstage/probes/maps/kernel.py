@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hotstage.probes import bpf
 from hotstage.probes.maps import layout
 from hotstage.probes.maps.histograms import HistogramSlots
+from hotstage.probes.maps.inference import InferenceMaps
 from hotstage.probes.maps.reader import HashReader
 from hotstage.probes.maps.ring import RingReader
 from hotstage.probes.samples import CallSample, FastSample, XidEvent
@@ -70,11 +71,23 @@ class KernelMaps:
         self._events = RingReader(fds["events"])
         self._losses = mmap.mmap(fds["losses"], mmap.PAGESIZE, prot=mmap.PROT_READ)
         self._seen = np.empty(0, np.uint64), np.empty(0, np.uint64)
+        self._settings = np.zeros(1, layout.SETTINGS_DTYPE)
+        self._specs: NDArray[np.void] = np.zeros(0, layout.CALL_SPEC_DTYPE)
+        self.inference = InferenceMaps(fds, self._move_generation)
+        """Rules, functions and streams of unmarked work."""
 
     def prepare(self, call_specs: NDArray[np.void], *, slow_call_ns: int, event_gap_ns: int) -> None:
         """Write what the programs read: once after load, before anything is attached."""
+        self._specs = call_specs
         for call_id, row in enumerate(call_specs):
             bpf.update(self._fds["call_specs"], struct.pack("<I", call_id), row.tobytes())
+        blank = np.zeros(1, layout.THREAD_STATE_DTYPE)
+        for name in ("stage", "inferred_stage", "rule_stage"):
+            blank[name] = layout.NO_STAGE
+        for name in ("modality", "inferred_modality", "rule_modality"):
+            blank[name] = layout.MODALITIES - 1
+        blank["device"] = blank["pushed_device"] = layout.NO_DEVICE
+        bpf.update(self._fds["thread_blank"], struct.pack("<I", 0), blank.tobytes())
         self.set_limits(slow_call_ns=slow_call_ns, event_gap_ns=event_gap_ns)
         self._histograms.fill_queue()
 
@@ -83,10 +96,23 @@ class KernelMaps:
 
         A process's share of `pipeline_state` follows from the size that the map was loaded with.
         """
-        row = np.zeros(1, layout.SETTINGS_DTYPE)
+        row = self._settings
         row["slow_call_ns"], row["event_gap_ns"] = slow_call_ns, event_gap_ns
         row["requests_per_process"] = max(1, self._requests.capacity // _PROCESS_SHARE)
-        bpf.update(self._fds["settings"], struct.pack("<I", 0), row.tobytes())
+        self._move_generation()
+
+    def learn(self, is_learning: bool) -> None:
+        """Whether marked launches are counted by function and stage from now on: some 50 ns a launch."""
+        for call_id in np.flatnonzero(self._specs["function_argument"]).tolist():
+            row = self._specs[call_id].copy()
+            if is_learning:
+                row["function_argument"] |= layout.FUNCTION_LEARNS
+            bpf.update(self._fds["call_specs"], struct.pack("<I", call_id), row.tobytes())
+
+    def _move_generation(self) -> None:
+        """Write the settings; threads without a mark look their rules up again."""
+        self._settings["rules_generation"] += 1
+        bpf.update(self._fds["settings"], struct.pack("<I", 0), self._settings.tobytes())
 
     def read_fast(self, at_ns: int, xids: tuple[XidEvent, ...] = ()) -> FastSample:
         """State in flight and what ended since the last read; `at_ns` is the time just before."""
@@ -126,8 +152,13 @@ class KernelMaps:
         return keys.copy(), stats.copy()
 
     def threads(self) -> NDArray[np.void]:
-        """THREAD_DTYPE (T,), a copy."""
-        return _joined(*self._threads.read(), layout.THREAD_DTYPE)
+        """THREAD_DTYPE (T,), a copy. In a call without a mark, stage and modality are the inferred ones."""
+        threads = _joined(*self._threads.read(), layout.THREAD_DTYPE)
+        bare = np.flatnonzero((threads["stage"] == layout.NO_STAGE) & (threads["call"] != 0))
+        if len(bare):
+            threads["stage"][bare] = threads["inferred_stage"][bare]
+            threads["modality"][bare] = threads["inferred_modality"][bare]
+        return threads
 
     def requests(self) -> NDArray[np.void]:
         """REQUEST_DTYPE (R,), a copy; rows with `started_ns` 0 are still being filled in."""
@@ -186,6 +217,7 @@ class KernelMaps:
         for reader in (self._contexts, self._uuids, self._holders, self._stage_names):
             map_keys = reader.read()[0].copy()
             reader.delete(map_keys[np.isin(map_keys["tgid"], gone)])
+        self.inference.forget(pids)
         return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests)
 
     def forget_threads(self, tids: Collection[int]) -> NDArray[np.void]:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 import numpy as np
 
@@ -55,9 +55,45 @@ class Loss(IntEnum):
     LOST_BATCHES = 18
     UNMATCHED_BATCHES = 19
     REFUSED_TOKENS = 20
+    LOST_FUNCTIONS = 21
 
 
 LOSS_ROWS = 32
+
+
+class Source(IntEnum):
+    """Why work counts as the stage that it counts as, `enum hotstage_source`."""
+
+    NONE = 0
+    MARK = 1
+    NVTX = 2
+    RULE = 3
+    FINGERPRINT = 4
+
+
+class RuleFlag(IntFlag):
+    """How launches without mark and rule find their stage, `HOTSTAGE_RULES_…`."""
+
+    BY_STREAM = 1
+    BY_FUNCTION = 2
+    BY_STEP = 4
+
+
+class FunctionKind(IntEnum):
+    """What a launched function says of its thread, `enum hotstage_function_kind`."""
+
+    UNKNOWN = 0
+    ANCHOR = 1
+    SHARED = 2
+
+
+GRAPH_HANDLE = 1
+"""All graphs of a process count as one function: an executable graph has no name."""
+FUNCTION_IS_GRAPH = 3
+FUNCTION_LEARNS = 0x80
+STEP_SHORT_LAUNCHES = 32
+STEP_TOKEN_BYTES = 65_536
+PHASE_LAUNCHES = 1024
 
 
 class EventKind(IntEnum):
@@ -70,16 +106,6 @@ class EventKind(IntEnum):
     BATCH = 5
 
 
-class Source(IntEnum):
-    """What a thread's stage is known by."""
-
-    NONE = 0
-    MARK = 1
-    NVTX = 2
-    RULE = 3
-    FINGERPRINT = 4
-
-
 CALL_SPEC_DTYPE = np.dtype(
     [
         ("bytes_argument", "u1"),
@@ -89,11 +115,18 @@ CALL_SPEC_DTYPE = np.dtype(
         ("effect", "u1"),
         ("device_argument", "u1"),
         ("wait", "u1"),
-        ("pad", "u1", (1,)),
+        ("function_argument", "u1"),
+        ("step", "u1"),
+        ("pad", "u1", (3,)),
     ]
 )
 SETTINGS_DTYPE = np.dtype(
-    [("slow_call_ns", "<u8"), ("event_gap_ns", "<u8"), ("requests_per_process", "<u4"), ("pad", "<u4")]
+    [
+        ("slow_call_ns", "<u8"),
+        ("event_gap_ns", "<u8"),
+        ("requests_per_process", "<u4"),
+        ("rules_generation", "<u4"),
+    ]
 )
 CALL_KEY_DTYPE = np.dtype(
     [
@@ -156,7 +189,23 @@ _THREAD_STATE_FIELDS = [
     ("run_delay_ns", "<u8"),
     ("wait_ns", "<u8", (4,)),
     ("in_batch", "u1"),
-    ("pad", "u1", (7,)),
+    ("inferred_stage", "u1"),
+    ("inferred_modality", "u1"),
+    ("rule_stage", "u1"),
+    ("rule_modality", "u1"),
+    ("rule_flags", "u1"),
+    ("step_flags", "u1"),
+    ("pad", "u1"),
+    ("rules_generation", "<u4"),
+    ("phase_launches", "<u4"),
+    ("step_launches", "<u4"),
+    ("steps", "<u4"),
+    ("graph_steps", "<u4"),
+    ("burst_steps", "<u4"),
+    ("nvtx_total", "<u8"),
+    ("rule_total", "<u8"),
+    ("fingerprint_total", "<u8"),
+    ("second_argument", "<u8"),
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
 ]
 THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)
@@ -289,6 +338,25 @@ KERNEL_LINE_DTYPE = np.dtype([("kind", "<u4"), ("length", "<u4"), ("at_ns", "<u8
 
 STAGE_NAME_KEY_DTYPE = np.dtype([("tgid", "<u4"), ("stage", "<u4")])
 STAGE_NAME_DTYPE = np.dtype([("name", "S32")])
+STAGE_RULE_KEY_DTYPE = np.dtype([("tgid", "<u4"), ("tid", "<u4"), ("stream", "<u8")])
+STAGE_RULE_DTYPE = np.dtype([("stage", "u1"), ("modality", "u1"), ("source", "u1"), ("flags", "u1")])
+FUNCTION_KEY_DTYPE = np.dtype([("handle", "<u8"), ("tgid", "<u4"), ("pad", "<u4")])
+FUNCTION_STATE_DTYPE = np.dtype(
+    [
+        ("name_hash", "<u8"),
+        ("stage_mask", "<u8"),
+        ("stage", "u1"),
+        ("modality", "u1"),
+        ("kind", "u1"),
+        ("pad", "u1", (5,)),
+        ("name", "S48"),
+    ]
+)
+STREAM_STATE_DTYPE = np.dtype([("created_ns", "<u8"), ("priority", "<i4"), ("pad", "<u4")])
+FUNCTION_COUNT_KEY_DTYPE = np.dtype(
+    [("handle", "<u8"), ("tgid", "<u4"), ("stage", "u1"), ("modality", "u1"), ("pad", "u1", (2,))]
+)
+
 CONTEXT_KEY_DTYPE = np.dtype([("context", "<u8"), ("tgid", "<u4"), ("pad", "<u4")])
 DEVICE_KEY_DTYPE = np.dtype([("tgid", "<u4"), ("ordinal", "<u4")])
 DEVICE_UUID_DTYPE = np.dtype([("bytes", "V16")])
