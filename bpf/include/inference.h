@@ -221,36 +221,41 @@ static __always_inline __u64 read_name(struct function_state *function, __u64 ad
 }
 
 /*
- * A function was looked up by its name, or is another handle of one that was. What user space had
- * said of the handle is over: it may be another function's now.
+ * A function was looked up by its name, or is another handle of one that was. Under a handle that
+ * was another function's before, what user space had said of that one is over.
  */
 static __always_inline void note_function(struct thread_state *thread, __u32 tgid, __u32 effect)
 {
 	struct function_key key = {.tgid = tgid};
 	struct function_key of = {.handle = thread->second_argument, .tgid = tgid};
 	struct function_state *function;
+	__u64 name_hash;
 	__u32 zero = 0;
 
 	if (bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)thread->argument)) {
 		count_loss(UNREADABLE_ARGUMENTS);
 		return;
 	}
-	function = effect == EFFECT_FUNCTION_OF ? bpf_map_lookup_elem(&functions, &of)
-						: bpf_map_lookup_elem(&function_zero, &zero);
-	if (!function)
+	if (effect == EFFECT_FUNCTION_OF) {
+		function = bpf_map_lookup_elem(&functions, &of);
+		if (function && bpf_map_update_elem(&functions, &key, function, BPF_ANY))
+			count_loss(LOST_FUNCTIONS);
 		return;
-	if (bpf_map_update_elem(&functions, &key, function, BPF_ANY)) {
+	}
+	function = bpf_map_lookup_elem(&function_zero, &zero);
+	if (function)
+		bpf_map_update_elem(&functions, &key, function, BPF_NOEXIST);
+	function = bpf_map_lookup_elem(&functions, &key);
+	if (!function) {
 		count_loss(LOST_FUNCTIONS);
 		return;
 	}
-	if (effect == EFFECT_FUNCTION_OF)
-		return;
-	function = bpf_map_lookup_elem(&functions, &key);
-	if (!function)
-		return;
-	function->name_hash = read_name(function, thread->second_argument);
-	if (!function->name_hash)
+	name_hash = read_name(function, thread->second_argument);
+	if (!name_hash)
 		count_loss(UNREADABLE_ARGUMENTS);
+	if (function->name_hash != name_hash)
+		function->kind = FUNCTION_UNKNOWN;
+	function->name_hash = name_hash;
 }
 
 static __always_inline void note_stream(struct thread_state *thread, __u32 tgid)

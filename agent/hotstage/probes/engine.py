@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,8 @@ from hotstage.probes.discovery.watch import Watch
 from hotstage.probes.loader.base import LoadedPrograms, Loader, MapSizes, Rung
 from hotstage.probes.loader.bcc import BccLoader
 from hotstage.probes.loader.libbpf import LibbpfLoader
+from hotstage.probes.launch_sources import LaunchSources, SourcesBook
+from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
 from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.probes.totals import TotalsBook
@@ -66,6 +68,7 @@ class ProbeEngine:
         self._maps: KernelMaps | None = None
         self._maps_lock = threading.Lock()
         self._totals = TotalsBook()
+        self._sources = SourcesBook()
         self._departures = Departures(int(config.process_linger_seconds * 1e9))
         self._attachments: Attachments | None = None
         self._watch: Watch | None = None
@@ -198,6 +201,38 @@ class ProbeEngine:
             found = self._open_maps.stage_names()
         return {key: clean_name(raw) for key, raw in found.items()}
 
+    # ---- what unmarked work counts as
+
+    def set_stage_rules(self, pid: int, entries: Collection[RuleEntry]) -> int:
+        """What unmarked work of the process counts as from now on; how many entries found no room."""
+        return self._open_maps.inference.set_rules(pid, entries)
+
+    def functions(self) -> list[Function]:
+        """Functions that processes looked up by name while they were watched."""
+        return self._open_maps.inference.functions()
+
+    def function_counts(self) -> list[tuple[int, int, int, int, int]]:
+        """(pid, handle, stage, modality, launches) of marked launches while learning."""
+        return self._open_maps.inference.counts()
+
+    def decide_functions(self, pid: int, decisions: Mapping[int, FunctionDecision]) -> int:
+        """What unmarked launches of these handles say of their thread; how many handles are known."""
+        return self._open_maps.inference.decide(pid, decisions)
+
+    def learn_functions(self, is_learning: bool) -> None:
+        """Whether marked launches are counted by function from now on."""
+        self._open_maps.learn(is_learning)
+
+    def streams(self) -> list[Stream]:
+        """Streams that were made while watched, by process and in the order of their making."""
+        return self._open_maps.inference.streams()
+
+    def launches_by_source(self) -> Mapping[int, LaunchSources]:
+        """pid → its launches by why they count as their stage; processes that have gone stay for a while."""
+        with self._maps_lock:
+            threads = self._open_maps.threads()
+        return self._sources.sum(threads)
+
     def close(self) -> None:
         """Stop following, detach everything, unload. Safe to call twice."""
         watch, self._watch = self._watch, None
@@ -284,9 +319,12 @@ class ProbeEngine:
         pids, threads = self._departures.due(now_ns)
         if pids:
             self._totals.keep(maps.forget_processes(pids))
+            self._sources.forget(pids)
         tids = [tid for _, tid in threads if not self._is_in_use(tid)]
         if tids:
-            self._totals.keep_threads(maps.forget_threads(tids))
+            ended = maps.forget_threads(tids)
+            self._totals.keep_threads(ended)
+            self._sources.keep(ended)
 
     def _is_in_use(self, tid: int) -> bool:
         """Whether a thread of any process has this id now (procfs answers for threads, it only does not

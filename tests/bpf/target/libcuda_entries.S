@@ -27,6 +27,11 @@
 	ENTRY(cuCtxPushCurrent_v2)
 	ENTRY(cuCtxPopCurrent_v2)
 	ENTRY(cuDeviceGetUuid_v2)
+	ENTRY(cuModuleGetFunction)
+	ENTRY(cuLibraryGetKernel)
+	ENTRY(cuKernelGetFunction)
+	ENTRY(cuStreamCreateWithPriority)
+	ENTRY(cuMemcpyDtoH_v2)
 
 	.data
 	.p2align 2

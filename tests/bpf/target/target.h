@@ -48,6 +48,11 @@ int cuDevicePrimaryCtxRetain(uint64_t *context, int device);
 int cuCtxSetCurrent(uint64_t context);
 int cuCtxPushCurrent_v2(uint64_t context);
 int cuCtxPopCurrent_v2(uint64_t *context);
+int cuModuleGetFunction(void **out, void *module, const char *name);
+int cuLibraryGetKernel(void **out, void *library, const char *name);
+int cuKernelGetFunction(void **out, void *kernel);
+int cuStreamCreateWithPriority(uint64_t *out, unsigned flags, int priority);
+int cuMemcpyDtoH_v2(void *to, uint64_t from, uint64_t bytes);
 int cuDeviceGetUuid_v2(unsigned char *uuid, int device);
 
 void hotstage_mark_stage_begin(uint64_t word, uint64_t request_hash, uint64_t tokens);

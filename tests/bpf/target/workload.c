@@ -21,6 +21,55 @@ static void launch(uint64_t count, uint64_t stream)
 		cuLaunchKernel(0, 1, 1, 1, 32, 1, 1, 0, stream, 0, 0);
 }
 
+/* Looks a function up by its name and launches it; `how` 1 by its kernel, 2 by the kernel's function. */
+static void launch_named(const char *name, uint64_t count, uint64_t stream, uint64_t how)
+{
+	struct launch_config config = {.stream = stream};
+	void *function = 0;
+
+	if (!how) {
+		cuModuleGetFunction(&function, 0, name);
+	} else {
+		cuLibraryGetKernel(&function, 0, name);
+		if (how == 2)
+			cuKernelGetFunction(&function, function);
+	}
+	for (uint64_t i = 0; i < count; i++) {
+		if (how)
+			cuLaunchKernelEx(&config, function, 0, 0);
+		else
+			cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, 0, 0);
+	}
+}
+
+static void launch_function(uint64_t count, uint64_t handle)
+{
+	for (uint64_t i = 0; i < count; i++)
+		cuLaunchKernel((void *)handle, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0);
+}
+
+/* A step of decode: a graph, a few kernels, the tokens to the host, a wait. */
+static void decode(uint64_t steps, uint64_t launches)
+{
+	char tokens[64];
+
+	for (uint64_t i = 0; i < steps; i++) {
+		cuGraphLaunch(0, 0);
+		launch(launches, 0);
+		cuMemcpyDtoH_v2(tokens, 1, sizeof(tokens));
+	}
+}
+
+/* A step of prefill: its input to the device, a long burst, a wait. */
+static void prefill(uint64_t steps, uint64_t launches)
+{
+	for (uint64_t i = 0; i < steps; i++) {
+		cuMemcpyHtoD_v2(1, "input", 4096);
+		launch(launches, 0);
+		cuStreamSynchronize(0);
+	}
+}
+
 static void launch_ex(uint64_t count, uint64_t stream)
 {
 	struct launch_config config = {.stream = stream};
@@ -130,6 +179,16 @@ static void obey(const char *verb, const char *name, uint64_t a, uint64_t b, uin
 {
 	if (!strcmp(verb, "launch"))
 		launch(a, b);
+	else if (!strcmp(verb, "named"))
+		launch_named(name, a, b, c);
+	else if (!strcmp(verb, "function"))
+		launch_function(a, b);
+	else if (!strcmp(verb, "decode"))
+		decode(a, b);
+	else if (!strcmp(verb, "prefill"))
+		prefill(a, b);
+	else if (!strcmp(verb, "stream"))
+		cuStreamCreateWithPriority(&(uint64_t){0}, (unsigned)a, -(int)b);
 	else if (!strcmp(verb, "launch_ex"))
 		launch_ex(a, b);
 	else if (!strcmp(verb, "call"))
@@ -164,7 +223,7 @@ static void obey(const char *verb, const char *name, uint64_t a, uint64_t b, uin
 
 int main(void)
 {
-	char line[256], verb[32], name[64];
+	char line[640], verb[32], name[512];
 	unsigned long long a, b, c;
 
 	setvbuf(stdin, 0, _IONBF, 0);
@@ -172,7 +231,7 @@ int main(void)
 	puts("ok");
 	while (fgets(line, sizeof(line), stdin)) {
 		a = b = c = 0;
-		if (sscanf(line, "%31s %63s %llu %llu %llu", verb, name, &a, &b, &c) < 2) /* e.g. "launch - 3" */
+		if (sscanf(line, "%31s %511s %llu %llu %llu", verb, name, &a, &b, &c) < 2) /* e.g. "launch - 3" */
 			exit(3);
 		obey(verb, name, a, b, c);
 		puts("ok");
