@@ -27,10 +27,10 @@ from hotstage.probes.departures import Departures
 from hotstage.probes.discovery.processes import ProcessTable
 from hotstage.probes.discovery.targets import inspect_library
 from hotstage.probes.discovery.watch import Watch
+from hotstage.probes.launch_sources import LaunchSources, SourcesBook
 from hotstage.probes.loader.base import LoadedPrograms, Loader, MapSizes, Rung
 from hotstage.probes.loader.bcc import BccLoader
 from hotstage.probes.loader.libbpf import LibbpfLoader
-from hotstage.probes.launch_sources import LaunchSources, SourcesBook
 from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
 from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.samples import CallSample, FastSample

@@ -22,6 +22,7 @@ from hotstage.probes.maps.reader import HashReader
 
 _COUNT_DTYPE = np.dtype([("launches", "<u8")])
 _UNKNOWN_MODALITY = layout.MODALITIES - 1
+_NO_FLAGS = RuleFlag(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class RuleEntry:
     stream: int = 0
     stage: int = NO_STAGE
     modality: int = _UNKNOWN_MODALITY
-    flags: RuleFlag = RuleFlag(0)
+    flags: RuleFlag = _NO_FLAGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,7 @@ class InferenceMaps:
         self._bump = bump
         self._lock = threading.Lock()
         self._rules = HashReader(fds["stage_rules"], layout.STAGE_RULE_KEY_DTYPE, layout.STAGE_RULE_DTYPE)
-        self._functions = HashReader(
-            fds["functions"], layout.FUNCTION_KEY_DTYPE, layout.FUNCTION_STATE_DTYPE
-        )
+        self._functions = HashReader(fds["functions"], layout.FUNCTION_KEY_DTYPE, layout.FUNCTION_STATE_DTYPE)
         self._counts = HashReader(fds["function_counts"], layout.FUNCTION_COUNT_KEY_DTYPE, _COUNT_DTYPE)
         self._streams = HashReader(fds["streams"], layout.FUNCTION_KEY_DTYPE, layout.STREAM_STATE_DTYPE)
         self._told: dict[int, dict[tuple[int, int], bytes]] = {}

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from hotstage.probes.catalogue.cuda_driver import CUDA_DRIVER
-from hotstage.probes.catalogue.spec import Family
+from hotstage.probes.catalogue.spec import Family, Step
 from hotstage.probes.loader.base import PointKind
+from hotstage.probes.maps.layout import FUNCTION_IS_GRAPH
 
 # Not exported by drivers 535 and 550 (555 has cuCtxCreate_v4); named in cuda.h 12.9 and 13.5.
 NEWER_THAN_555 = {"cuCtxCreate_v4", "cuCtxSynchronize_v2"}
@@ -44,9 +45,28 @@ def test_launches_are_entry_only_and_everything_else_is_timed() -> None:
         assert (call.kind is PointKind.LAUNCH) == call.is_launch_class
 
 
-def test_only_context_calls_have_effects() -> None:
+def test_only_calls_on_contexts_and_handles_have_effects() -> None:
     for call in CUDA_DRIVER.calls:
-        assert bool(call.effect) == (call.family is Family.CONTEXT)
+        assert bool(call.effect) == (call.family in (Family.CONTEXT, Family.HANDLE))
+
+
+def test_launches_say_where_their_function_is() -> None:
+    found = {call.name: call.function_argument for call in CUDA_DRIVER.calls if call.is_launch_class}
+    assert found == {
+        "cuLaunchKernel": 1,
+        "cuLaunchKernelEx": 2,
+        "cuLaunchCooperativeKernel": 1,
+        "cuGraphLaunch": FUNCTION_IS_GRAPH,
+    }
+
+
+def test_copies_that_take_no_stream_wait_for_themselves() -> None:
+    steps = {call.name: call.step for call in CUDA_DRIVER.calls}
+    assert steps["cuMemcpyDtoHAsync_v2"] is Step.TO_HOST
+    assert steps["cuMemcpyDtoH_v2"] is Step.TO_HOST_WAIT
+    assert steps["cuMemcpyHtoD_v2"] is steps["cuMemcpyHtoDAsync_v2"] is Step.TO_DEVICE
+    assert steps["cuStreamSynchronize"] is Step.WAIT
+    assert steps["cuStreamWaitEvent"] is steps["cuLaunchKernel"] is Step.NONE
 
 
 def test_what_says_that_a_server_is_stuck_is_probed_on_every_rung() -> None:
