@@ -120,8 +120,8 @@ class CallSpec:
             and not 0 <= self.stream_argument <= _LAST_STACK_ARGUMENT
         ):
             raise ValueError(f"{self.name}: no way to read a stream from argument {self.stream_argument}")
-        if bool(self.function_argument) != self.is_launch_class:
-            raise ValueError(f"{self.name}: launches have a function, and only they")
+        if self.function_argument and not self.is_launch_class:
+            raise ValueError(f"{self.name}: only launches have a function")
         if (self.direction is not None) != (self.family is Family.COPY):
             raise ValueError(f"{self.name}: copies have a direction, and only they")
 

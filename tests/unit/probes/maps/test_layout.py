@@ -12,10 +12,10 @@ from hotstage.probes.maps import layout
 @pytest.mark.parametrize(
     ("dtype", "size"),
     [
-        (layout.CALL_SPEC_DTYPE, 8),
+        (layout.CALL_SPEC_DTYPE, 12),
         (layout.CALL_KEY_DTYPE, 12),
         (layout.CALL_STAT_DTYPE, 48),
-        (layout.THREAD_STATE_DTYPE, 312),
+        (layout.THREAD_STATE_DTYPE, 368),
         (layout.REQUEST_STATE_DTYPE, 1504),
         (layout.FINISHED_DTYPE, 1536),
         (layout.BATCH_EVENT_DTYPE, 1160),
