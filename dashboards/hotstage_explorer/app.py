@@ -13,52 +13,54 @@ from typing import Any
 
 import waitress
 from dash import Dash
-from flask import jsonify
+from flask import Flask, jsonify, redirect
 
 from hotstage.service import service_manager
 from hotstage_explorer import library
 from hotstage_explorer.components.notices import freshness
+from hotstage_explorer.desk import Desk
 from hotstage_explorer.feed import Feed
 from hotstage_explorer.lifeline import Lifeline
-from hotstage_explorer.pages import heat
+from hotstage_explorer.pages import heat, live, requests
 from hotstage_explorer.security import content_policy, guard, own_names
 from hotstage_explorer.sources.base import Source
 
 SLOW_PEER_SECONDS = 15
 """A connection that says nothing for this long makes room for others."""
 
-_INDEX = f"""<!DOCTYPE html>
+_INDEX = """<!DOCTYPE html>
 <html lang="en">
-<head>{{%metas%}}<title>{{%title%}}</title>{{%favicon%}}{{%css%}}
-<link rel="preload" as="script" href="{library.PATH}"></head>
+<head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}
+LIBRARY</head>
 <body>
-{{%app_entry%}}
+{%app_entry%}
 <noscript><p class="nothing">This page needs JavaScript; the agent's HTTP API does not.</p></noscript>
-<footer hidden>{{%config%}}{{%scripts%}}{{%renderer%}}</footer>
+<footer hidden>{%config%}{%scripts%}{%renderer%}</footer>
 </body>
 </html>"""
+
+# Dash's renderer fetches the library itself where it draws; on the other pages nothing but ours does.
+_HEAT_LIBRARY = f'<link rel="preload" as="script" href="{library.SCENES.path}">'
+_LIVE_LIBRARY = f'<script defer src="{library.BARS.path}"></script>'
+
+LIVE_PAGES = (requests.PAGE,)
 
 
 def create_app(source: Source, *, listen_host: str = "127.0.0.1") -> Dash:
     """A ready application that reads `source`; it answers to `listen_host` besides this machine's names.
 
-    Its reader is `app.server.extensions["feed"]`, to be closed by whoever serves the application.
+    Each page is a Dash application of its own on one server, so that none waits for another's parts; the
+    first one is returned. Their readers are `app.server.extensions["feed"]` and `["desk"]`, to be closed by
+    whoever serves the application.
     """
-    feed = Feed(source)
-    app = Dash(
-        "hotstage_explorer",
-        assets_folder="assets",
-        index_string=_INDEX,
-        title="Heat · hotstage",
-        update_title=None,
-        serve_locally=True,
-        enable_mcp=False,
-        add_log_handler=False,
-        meta_tags=[{"name": "color-scheme", "content": "dark"}],
-    )
-    app.server.extensions["feed"] = feed
+    feed, desk = Feed(source), Desk(source)
+    app = _dash("Heat", "/", _HEAT_LIBRARY)
+    app.server.extensions.update(feed=feed, desk=desk)
     app.layout = lambda: heat.layout(feed)
     heat.register(app, feed)
+    hashes = set(app.csp_hashes())
+    for page in LIVE_PAGES:
+        hashes |= set(_add_page(app.server, page, feed, desk))
 
     def healthz() -> Any:
         """This process answers; what it knows of its source is beside it and never makes it unhealthy."""
@@ -73,8 +75,36 @@ def create_app(source: Source, *, listen_host: str = "127.0.0.1") -> Dash:
 
     app.server.add_url_rule("/healthz", view_func=healthz)
     library.serve_library(app.server)
-    guard(app.server, content_policy(app.csp_hashes()), own_names(listen_host))
+    guard(app.server, content_policy(sorted(hashes)), own_names(listen_host))
     return app
+
+
+def _add_page(server: Flask, page: live.Page, feed: Feed, desk: Desk) -> list[str]:
+    """Put a page on `server` → the hashes of its inline scripts."""
+    app = _dash(page.title, page.path, _LIVE_LIBRARY, server)
+    app.layout = lambda: live.layout(page)
+    live.register(app, feed, desk, page)
+    server.add_url_rule(
+        page.path.rstrip("/"), endpoint=f"to-{page.key}", view_func=lambda: redirect(page.path)
+    )
+    hashes: list[str] = app.csp_hashes()
+    return hashes
+
+
+def _dash(title: str, path: str, head: str, server: Flask | bool = True) -> Dash:
+    return Dash(
+        "hotstage_explorer",
+        server=server,
+        url_base_pathname=path,
+        assets_folder="assets",
+        index_string=_INDEX.replace("LIBRARY", head),
+        title=f"{title} · hotstage",
+        update_title=None,
+        serve_locally=True,
+        enable_mcp=False,
+        add_log_handler=False,
+        meta_tags=[{"name": "color-scheme", "content": "dark"}],
+    )
 
 
 def serve(listen_host: str, port: int, source: Source) -> int:
@@ -114,6 +144,7 @@ def serve(listen_host: str, port: int, source: Source) -> int:
         lifeline.stop()
         server.close()
         app.server.extensions["feed"].close()
+        app.server.extensions["desk"].close()
     return 0
 
 

@@ -122,7 +122,7 @@ def urgency(state: str) -> int:
 def points(content: dict[str, Any]) -> tuple[HeatPoint, ...]:
     """`/v1/heat` → points, the first of each endpoint × instance × modality."""
     seen: dict[tuple[str, str, str], HeatPoint] = {}
-    for row in _rows(content, "points"):
+    for row in rows_of(content, "points"):
         point = HeatPoint(
             endpoint=text(row.get("endpoint")) or "(unnamed)",
             instance=text(row.get("instance")) or "(unnamed)",
@@ -163,7 +163,7 @@ def stages(content: dict[str, Any]) -> Stages:
             p95_seconds=positive(row.get("p95_seconds")),
             p99_seconds=positive(row.get("p99_seconds")),
         )
-        for row in _rows(content, "stages", 1000)
+        for row in rows_of(content, "stages", 1000)
     )
     ordered = sorted(rows, key=lambda r: (pipeline_place(r.stage), r.stage, r.modality))
     return Stages(tuple(ordered), positive(content.get("unattributed_ratio")))
@@ -171,14 +171,14 @@ def stages(content: dict[str, Any]) -> Stages:
 
 def windows(content: dict[str, Any]) -> tuple[WindowRow, ...]:
     """`/v1/windows` → open ones first, then the latest first."""
-    rows = [_window(row, place) for place, row in enumerate(_rows(content, "windows", 200))]
+    rows = [_window(row, place) for place, row in enumerate(rows_of(content, "windows", 200))]
     return tuple(sorted(rows, key=lambda w: (not w.is_open, -(w.closed_ns or w.opened_ns or 0))))
 
 
 def breakers(content: dict[str, Any]) -> tuple[BreakerRow, ...]:
     """`/v1/breakers` → those that do not admit first, then by name."""
     rows = []
-    for row in _rows(content, "breakers", 500):
+    for row in rows_of(content, "breakers", 500):
         override = row.get("override")
         said = override if isinstance(override, dict) else {}
         action = text(said.get("action"), 24) or text(override, 24)
@@ -215,7 +215,8 @@ def coverage(content: dict[str, Any]) -> Coverage:
     )
 
 
-def _rows(content: dict[str, Any], name: str, limit: int = MAX_ROWS) -> Iterator[dict[str, Any]]:
+def rows_of(content: dict[str, Any], name: str, limit: int = MAX_ROWS) -> Iterator[dict[str, Any]]:
+    """The objects in the list `name`; nothing where there is no list, at most `limit`."""
     rows = content.get(name)
     if isinstance(rows, list):
         yield from (row for row in rows[:limit] if isinstance(row, dict))
@@ -238,7 +239,7 @@ def _window(row: dict[str, Any], place: int) -> WindowRow:
         confidence=positive(cause.get("confidence")),
         candidates=tuple(
             Candidate(text(c.get("kind"), 48), positive(c.get("confidence")), text(c.get("why"), 240))
-            for c in _rows(cause, "candidates", 5)
+            for c in rows_of(cause, "candidates", 5)
         ),
         evidence=tuple(
             Evidence(
@@ -248,6 +249,6 @@ def _window(row: dict[str, Any], place: int) -> WindowRow:
                 text(e.get("unit"), 24),
                 text(e.get("note"), 160),
             )
-            for e in _rows(row, "evidence", 8)
+            for e in rows_of(row, "evidence", 8)
         ),
     )

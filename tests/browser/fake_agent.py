@@ -14,10 +14,14 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, unquote
 
+import fake_requests
+from fake_requests import stamp
+
+PATHS = ("/v1/heat", "/v1/stages", "/v1/windows", "/v1/breakers", "/v1/coverage")
 ENDPOINTS = (
     # endpoint, modality, requests/s, weight, P95 in s
     ("/v1/chat/completions", "text", 21.0, 1.0, 0.42),
@@ -44,11 +48,6 @@ STAGES = (
 )
 
 
-def stamp(ns: int) -> str:
-    moment = datetime.fromtimestamp(ns / 1e9, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 @dataclass
 class Script:
     """What the agent has to say; tests change it while it runs."""
@@ -60,6 +59,7 @@ class Script:
     delay_seconds: float = 0.0
     growth: float = 1.0
     rename: str | None = None  # what the first endpoint calls itself
+    evil_id: str | None = None  # what requests call themselves
     requests: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.time)
 
@@ -67,6 +67,9 @@ class Script:
         return self.frozen_at if self.frozen_at is not None else time.time()
 
     def body(self, path: str) -> dict[str, Any]:
+        return self._joined(getattr(self, path.strip("/").replace("/", "_").split("?")[0])(self.now()))
+
+    def _joined(self, document: dict[str, Any]) -> dict[str, Any]:
         now = self.now()
         at_ns = int(now * 1e9)
         common = {
@@ -76,7 +79,19 @@ class Script:
             "stale": False,
             "tick": int(now * 10),
         }
-        return {**common, **getattr(self, path.strip("/").replace("/", "_").split("?")[0])(now)}
+        return {**common, **document}
+
+    def detail(self, path: str, query: dict[str, list[str]]) -> dict[str, Any] | None:
+        """A document that has parameters; None for a path, or an item, that is not there."""
+        parts = path.strip("/").split("/")
+        if parts == ["v1", "requests"]:
+            after, limit = (
+                int(query.get(name, [often])[0]) for name, often in (("after", "0"), ("limit", "2000"))
+            )
+            return self._joined(fake_requests.listing(self.began, self.now(), after, limit, self.evil_id))
+        if parts[:2] == ["v1", "requests"] and len(parts) == 3 and parts[2].isdecimal():
+            return self._joined(fake_requests.waterfall(int(parts[2]), self.began, self.evil_id))
+        return None
 
     def v1_heat(self, now: float) -> dict[str, Any]:
         basis = {
@@ -354,16 +369,18 @@ class FakeAgent:
                 connections.append(self.connection)
 
             def do_GET(self) -> None:
-                path = self.path.split("?")[0]
+                path, _, query = self.path.partition("?")
                 script.requests.append(path)
                 if script.delay_seconds:
                     time.sleep(script.delay_seconds)
                 if path in script.broken:
                     status, raw = script.broken[path]
-                elif path not in ("/v1/heat", "/v1/stages", "/v1/windows", "/v1/breakers", "/v1/coverage"):
-                    status, raw = 404, b'{"error":{"code":"not_found","message":"no such path","remedy":""}}'
-                else:
+                elif path in PATHS:
                     status, raw = 200, json.dumps(script.body(path)).encode()
+                elif (found := script.detail(unquote(path), parse_qs(query))) is not None:
+                    status, raw = 200, json.dumps(found).encode()
+                else:
+                    status, raw = 404, b'{"error":{"code":"not_found","message":"no such path","remedy":""}}'
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(raw)))

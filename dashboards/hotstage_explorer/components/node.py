@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Panel contents as plain trees, which assets/explorer.js grows into the page.
+"""Panel contents as plain trees, which assets/base.js grows into the page.
 
 Not Dash components: Dash's renderer visits every component of a page several times per update, 0.3 s a tick
 for two tables. A tree of text and attributes takes a few milliseconds, keeps focus, open details and scroll

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
+from hotstage_explorer.where import Where
 
 TOO_FEW = "n < 20"
 
@@ -60,3 +63,59 @@ def nothing(title: str, *sentences: str) -> Node:
     return node(
         "div", node("p", title, cls="nothing-title"), *(node("p", s) for s in sentences), cls="nothing"
     )
+
+
+def link(
+    label: Child,
+    to: Where,
+    *,
+    is_current: bool = False,
+    cls: str = "",
+    key: str | None = None,
+    title: str | None = None,
+) -> Node:
+    """To another state of the same page, without loading it anew (assets/live.js)."""
+    return node(
+        "a",
+        label,
+        cls=cls,
+        href=to.href(),
+        data_go="",
+        aria_current="true" if is_current else None,
+        key=key,
+        title=title,
+    )
+
+
+def choice(label: str, where: Where, name: str, options: Iterable[tuple[str, str]], chosen: str) -> Node:
+    """One of `options`, (label, value), as a row of links."""
+    links = [
+        link(text, where.choosing(**{name: value}), is_current=value == chosen, key=value)
+        for text, value in options
+    ]
+    return node(
+        "div",
+        node("span", label, cls="soft", aria_hidden="true"),
+        node("div", *links, cls="choice", role="group", aria_label=label),
+        cls="choice-box",
+    )
+
+
+def fact(term: str, *value: Child, title: str | None = None) -> Node:
+    """One figure of a description list."""
+    return node("div", node("dt", term), node("dd", *value), cls="fact", title=title)
+
+
+def pager(where: Where, page: int, rows: int, rows_a_page: int) -> list[Node]:
+    """Where the shown page stands in a list, and links to the ones beside it; nothing where all is shown."""
+    if rows <= rows_a_page:
+        return [node("span", f"{rows:,}", cls="tally")]
+    first = page * rows_a_page
+    last = min(rows, first + rows_a_page)
+    before = link("Previous", where.choosing(page=str(page - 1) if page > 1 else ""), cls="button small")
+    after = link("Next", where.choosing(page=str(page + 1)), cls="button small")
+    return [
+        before if page > 0 else node("span", "Previous", cls="button small off", aria_hidden="true"),
+        node("span", f"{first + 1:,}–{last:,} of {rows:,}", cls="tally"),
+        after if last < rows else node("span", "Next", cls="button small off", aria_hidden="true"),
+    ]

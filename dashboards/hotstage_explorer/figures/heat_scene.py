@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The 3D scene: X endpoint heat, Y P95 latency, Z and colour instance load, size request count. Pure.
 
-Ranges, camera and `uirevision` are fixed at birth; updates replace columns only (assets/explorer.js).
+Ranges, camera and `uirevision` are fixed at birth; updates replace columns only (assets/heat.js).
 """
 
 from __future__ import annotations

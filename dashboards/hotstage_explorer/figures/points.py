@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heat points → the columns that both views draw, and the axes they are drawn on. Pure, no Dash, no HTTP.
 
-The columns travel to the browser once a tick; `assets/explorer.js` hands them to the drawing as they are.
+The columns travel to the browser once a tick; `assets/heat.js` hands them to the drawing as they are.
 """
 
 from __future__ import annotations

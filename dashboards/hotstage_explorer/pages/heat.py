@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page Heat: which endpoint on which instance is hot, slow and loaded, and what hotstage makes of it.
 
-One answer a second carries everything. The browser's half (assets/explorer.js) puts it on the page, so that
+One answer a second carries everything. The browser's half (assets/heat.js) puts it on the page, so that
 an update never touches the camera. Nothing is computed here.
 """
 
@@ -35,7 +35,6 @@ from hotstage_explorer.figures.scale import LoadAxis, Scales, grown, load_axis_o
 from hotstage_explorer.pages.heat_layout import page
 from hotstage_explorer.picture import Picture
 
-PATH = "/"
 TITLE = "Heat"
 _DEFAULT_VIEW = point_table.View()
 
@@ -58,6 +57,7 @@ def content(
     ends = grown(scales, selection.drawn)
     shown = {
         "version": picture.version,
+        "title": TITLE,
         "clock": units.clock(picture.tick_wall_ns),
         "state": state,
         "open_windows": sum(w.is_open for w in picture.windows.value),
@@ -73,7 +73,7 @@ def content(
 def layout(feed: Feed) -> html.Div:
     """The page with the newest picture already in it."""
     shown, ends = content(feed.latest(), time.monotonic())
-    return page(shown, {"version": shown["version"], "scales": ends.to_json()}, TITLE, PATH)
+    return page(shown, {"version": shown["version"], "scales": ends.to_json()})
 
 
 def register(app: Dash, feed: Feed) -> None:

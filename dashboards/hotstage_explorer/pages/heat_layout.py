@@ -9,104 +9,30 @@ from dash import dcc, html
 
 from hotstage_explorer.components.graph import graph
 from hotstage_explorer.figures.heat_scene import scene
+from hotstage_explorer.pages.shell import scrolled, shell
 
-PERIOD_MS = 1000
-# (label, the eye's name in assets/explorer.js); the first one is where the page starts.
+# (label, the eye's name in assets/heat.js); the first one is where the page starts.
 CAMERAS = (("Overview", "overview"), ("Heat × P95", "top"), ("Heat × load", "front"), ("P95 × load", "side"))
 
 # `auto` is where the page starts: fitted while all loads are low, else the whole range.
 LOAD_AXES = (("Auto", "auto"), ("0–100 %", "full"), ("Fit", "fit"))
 
 
-def page(shown: dict[str, Any], kept: dict[str, Any], title: str, path: str) -> html.Div:
+def page(shown: dict[str, Any], kept: dict[str, Any]) -> html.Div:
     """The whole page: `shown` is what it starts with, `kept` what it gives back with the next question."""
-    return html.Div(
+    stores = [
+        dcc.Store(id="heat-shown", data=shown),
+        dcc.Store(id="heat-kept", data=kept),
+        *(dcc.Store(id=f"heat-{name}") for name in ("view-of-points", "sort", "host", "applied")),
+    ]
+    side = html.Div(
         [
-            dcc.Interval(id="heat-beat", interval=PERIOD_MS),
-            dcc.Store(id="heat-shown", data=shown),
-            dcc.Store(id="heat-kept", data=kept),
-            dcc.Store(id="heat-view-of-points"),
-            dcc.Store(id="heat-sort"),
-            dcc.Store(id="heat-host"),
-            dcc.Store(id="heat-applied"),
-            _header(title, path),
-            html.Section(
-                [
-                    html.Dl(id="heat-status", className="status"),
-                    html.Div(id="heat-hosts", className="choice-box"),
-                    html.Div(id="heat-announcement", className="sr-only", role="status"),
-                    html.Div(id="heat-notices", className="notices"),
-                    _server_lost(),
-                ],
-                **{"aria-label": "Host, probes and freshness"},
-            ),
-            html.Main(
-                [
-                    _scene_panel(shown["drawing"]),
-                    html.Div(
-                        [
-                            _list_panel("heat-windows", "Anomaly windows"),
-                            _list_panel("heat-breakers", "Circuit breakers"),
-                        ],
-                        className="side",
-                    ),
-                    _stages_panel(),
-                    _points_panel(),
-                ]
-            ),
+            _list_panel("heat-windows", "Anomaly windows"),
+            _list_panel("heat-breakers", "Circuit breakers"),
         ],
-        id="heat-page",
-        className="page",
+        className="side",
     )
-
-
-def _scrolled(identity: str, label: str, name: str) -> html.Div:
-    """Content that scrolls inside its panel: reachable by keyboard, so it has a name."""
-    return html.Div(id=identity, className=name, tabIndex=0, role="group", **{"aria-label": label})
-
-
-def _header(title: str, path: str) -> html.Header:
-    return html.Header(
-        [
-            html.Div(
-                [
-                    html.Span(className="mark", **{"aria-hidden": "true"}),
-                    html.Span("hotstage", className="brand"),
-                ]
-            ),
-            html.Nav(
-                html.A(title, href=path, className="here", **{"aria-current": "page"}),
-                **{"aria-label": "Pages"},
-            ),
-            html.Div(
-                [
-                    html.Span(id="heat-paused", className="paused", role="status"),
-                    html.Span("All times UTC", className="soft"),
-                    html.Button(
-                        "Pause",
-                        id="heat-pause",
-                        className="button",
-                        title="Stop or resume all updates of this page",
-                    ),
-                ],
-                className="header-end",
-            ),
-        ],
-        className="header",
-    )
-
-
-def _server_lost() -> html.Div:
-    """Shown by assets/explorer.js, for nobody else could."""
-    return html.Div(
-        [
-            html.Strong("Explorer unreachable"),
-            html.Span("This page has lost its server; values stand still until it is back."),
-        ],
-        id="heat-lost",
-        className="notice critical",
-        hidden=True,
-    )
+    return shell("heat", stores, [_scene_panel(shown["drawing"]), side, _stages_panel(), _points_panel()])
 
 
 def _scene_panel(drawing: dict[str, Any]) -> html.Section:
@@ -182,7 +108,7 @@ def _list_panel(identity: str, title: str) -> html.Section:
     return html.Section(
         [
             html.Div([html.H2(title), tally], className="panel-head"),
-            _scrolled(identity, title, "scroll"),
+            scrolled(identity, title, "scroll"),
         ],
         className="panel",
     )
@@ -193,7 +119,7 @@ def _stages_panel() -> html.Section:
         [html.H2("Stages"), html.Span("in pipeline order", className="tally")], className="panel-head"
     )
     return html.Section(
-        [head, _scrolled("heat-stages", "Stages", "wide-scroll")], className="panel stages-panel"
+        [head, scrolled("heat-stages", "Stages", "wide-scroll")], className="panel stages-panel"
     )
 
 
@@ -221,14 +147,14 @@ def _points_panel() -> html.Section:
                 ],
                 className="panel-head",
             ),
-            _scrolled("heat-points", "Endpoints", "wide-scroll"),
+            scrolled("heat-points", "Endpoints", "wide-scroll"),
         ],
         className="panel points-panel",
     )
 
 
 def _choice(identity: str, label: str, options: tuple[tuple[str, str], ...]) -> html.Div:
-    """Buttons of which one is pressed; assets/explorer.js presses it and puts its value into the store."""
+    """Buttons of which one is pressed; assets/base.js presses it and puts its value into the store."""
     buttons = [
         html.Button(
             name,

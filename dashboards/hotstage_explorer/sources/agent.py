@@ -10,6 +10,8 @@ from typing import Any
 
 from hotstage_explorer import parse
 from hotstage_explorer.picture import AGENT, Picture, Problem, Section
+from hotstage_explorer.questions import Answer, Question
+from hotstage_explorer.sources.ask import Asker
 from hotstage_explorer.sources.base import (
     AnswerError,
     UnreachableError,
@@ -17,7 +19,7 @@ from hotstage_explorer.sources.base import (
     plain_address,
     server_url,
 )
-from hotstage_explorer.sources.wire import Wire
+from hotstage_explorer.sources.details import Details
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ class AgentSource:
         self._shares_clock = is_loopback(url.hostname)
         self._timeout_seconds = timeout_seconds
         self._monotonic, self._wall_ns = monotonic, wall_ns
-        self._wire = Wire(monotonic=monotonic)
-        self._tags: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._asker = Asker(self.address, monotonic=monotonic)
+        self._details = Details(self.address, monotonic=monotonic)
 
     def read(self, previous: Picture) -> Picture:
         """Ask for all parts in turn, at most twice the timeout in all."""
@@ -94,6 +96,10 @@ class AgentSource:
             return replace(previous, version=previous.version + 1, link="unreachable", problem=problem)
         return self._joined(previous, sections, bodies, now)
 
+    def answer(self, question: Question, previous: Answer) -> Answer:
+        """Over a connection of its own: a long answer holds no picture back."""
+        return self._details.answer(question, previous)
+
     def _joined(
         self, previous: Picture, sections: dict[str, Section[Any]], bodies: list[dict[str, Any]], now: float
     ) -> Picture:
@@ -127,25 +133,10 @@ class AgentSource:
 
     def _get(self, part: _Part, give_up: float) -> dict[str, Any]:
         """The part's body; an unchanged one is not sent again."""
-        path = part.path
         wait = min(self._timeout_seconds, give_up - self._monotonic())
         if wait <= 0:
-            raise UnreachableError(f"{path} was not asked for: the answers before it took too long")
-        known = self._tags.get(path)
-        headers = {"If-None-Match": known[0]} if known else {}
-        reply = self._wire.get(self.address + path + part.query, what=path, wait=wait, headers=headers)
-        if reply.status == 304 and known:
-            return known[1]
-        if reply.status != 200:
-            raise AnswerError(f"{path} answered HTTP {reply.status}{_said(reply.body)}")
-        try:
-            content = parse.body(reply.body)
-        except parse.BodyError as error:
-            raise AnswerError(f"{path} answered with {error}") from error
-        tag = reply.headers.get("ETag")
-        if tag and len(tag) < 200:
-            self._tags[path] = (tag, content)
-        return content
+            raise UnreachableError(f"{part.path} was not asked for: the answers before it took too long")
+        return self._asker.get(part.path, part.query, wait=wait)
 
 
 def _nobody(address: str, error: UnreachableError) -> Problem:
@@ -154,13 +145,3 @@ def _nobody(address: str, error: UnreachableError) -> Problem:
         f"No answer from the agent at {address}: {error}.",
         "Start it with `hotstage agent`, or give its address with --agent. This page tries every second.",
     )
-
-
-def _said(raw: bytes) -> str:
-    """The agent's own error sentence, if there is one."""
-    try:
-        error = parse.body(raw).get("error")
-    except parse.BodyError:
-        return ""
-    message = parse.text(error.get("message")) if isinstance(error, dict) else ""
-    return f": {message}" if message else ""

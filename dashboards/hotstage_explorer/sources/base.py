@@ -12,6 +12,7 @@ from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from hotstage_explorer.picture import Origin, Picture
+from hotstage_explorer.questions import Answer, Question
 
 
 class Source(Protocol):
@@ -23,6 +24,13 @@ class Source(Protocol):
 
     def read(self, previous: Picture) -> Picture:
         """The next picture; what could not be read is carried over from `previous`, the reason beside it."""
+        ...
+
+    def answer(self, question: Question, previous: Answer) -> Answer:
+        """What one page asks besides; on failure the value of `previous`, with the reason beside it.
+
+        Called by another thread than `read`.
+        """
         ...
 
 

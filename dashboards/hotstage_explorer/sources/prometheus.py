@@ -25,6 +25,7 @@ from hotstage_explorer.picture import (
     Stages,
     WindowRow,
 )
+from hotstage_explorer.questions import Answer, Question
 from hotstage_explorer.sources import series
 from hotstage_explorer.sources.base import AnswerError, UnreachableError
 from hotstage_explorer.sources.expressions import WINDOWS_BACK, Expressions
@@ -118,6 +119,10 @@ class PrometheusSource:
         self._engine: Engine | None = None
         self._pulse: Mapping[Identity, float | None] = {}
         self._whole_at = -math.inf
+
+    def answer(self, question: Question, previous: Answer) -> Answer:
+        """None: series have sums, no single request and no snapshot."""
+        return replace(previous, problem=f"{self.origin.name} has no such thing; an agent has")
 
     def read(self, previous: Picture) -> Picture:
         """At most five questions, twice the timeout in all."""

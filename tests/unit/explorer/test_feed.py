@@ -9,6 +9,7 @@ import pytest
 
 from hotstage_explorer.feed import Feed
 from hotstage_explorer.picture import AGENT, Picture
+from hotstage_explorer.questions import Answer, Question
 
 
 class CountingSource:
@@ -31,6 +32,9 @@ class CountingSource:
         if self.error:
             raise self.error
         return replace(previous, version=previous.version + 1, link="live")
+
+    def answer(self, question: Question, previous: Answer) -> Answer:
+        return previous
 
 
 @pytest.fixture

@@ -7,9 +7,14 @@ import pytest
 from flask.testing import FlaskClient
 
 from hotstage_explorer import library
-from hotstage_explorer.app import create_app
+from hotstage_explorer.app import LIVE_PAGES, create_app
+from hotstage_explorer.pages.live import Page
+from hotstage_explorer.pages.shell import PAGES
 from hotstage_explorer.picture import AGENT, Picture
+from hotstage_explorer.questions import Answer, Question
 from hotstage_explorer.security import is_allowed, own_names
+
+LIVE = [page.path for page in LIVE_PAGES]
 
 
 class QuietSource:
@@ -19,6 +24,9 @@ class QuietSource:
     def read(self, previous: Picture) -> Picture:
         return Picture(self.address, version=previous.version + 1, link="live")
 
+    def answer(self, question: Question, previous: Answer) -> Answer:
+        return previous
+
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[FlaskClient]:
@@ -26,6 +34,7 @@ def client() -> Iterator[FlaskClient]:
     with app.server.test_client() as made:
         yield made
     app.server.extensions["feed"].close()
+    app.server.extensions["desk"].close()
 
 
 @pytest.mark.parametrize(
@@ -52,17 +61,21 @@ def test_a_name_that_a_stranger_chose_is_not(host: str) -> None:
     assert not is_allowed(host, own_names("127.0.0.1"))
 
 
-@pytest.mark.parametrize("path", ["/", "/_dash-layout", "/healthz", "/assets/explorer.js", "/nothing"])
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/_dash-layout", "/healthz", "/assets/base.js", "/nothing", *LIVE, "/library/plotly-basic.min.js"],
+)
 def test_a_rebound_name_gets_nothing_from_any_path(client: FlaskClient, path: str) -> None:
     assert client.get(path, headers={"Host": "evil.example"}).status_code == 421
 
 
-def test_another_sites_page_may_not_run_callbacks(client: FlaskClient) -> None:
-    answer = client.post("/_dash-update-component", json={}, headers={"Origin": "http://evil.example"})
+@pytest.mark.parametrize("path", ["/", *LIVE])
+def test_another_sites_page_may_not_run_callbacks(client: FlaskClient, path: str) -> None:
+    answer = client.post(f"{path}_dash-update-component", json={}, headers={"Origin": "http://evil.example"})
     assert answer.status_code == 403
 
 
-@pytest.mark.parametrize("path", ["/", "/_dash-layout", "/healthz", "/assets/explorer.css"])
+@pytest.mark.parametrize("path", ["/", "/_dash-layout", "/healthz", "/assets/explorer.css", *LIVE])
 def test_every_answer_is_signed(client: FlaskClient, path: str) -> None:
     with client.get(path) as answer:
         headers = answer.headers
@@ -76,8 +89,9 @@ def test_every_answer_is_signed(client: FlaskClient, path: str) -> None:
     assert "'self'" in scripts
 
 
-def test_the_page_is_in_a_language_and_names_no_other_host(client: FlaskClient) -> None:
-    page = client.get("/").text
+@pytest.mark.parametrize("path", ["/", *LIVE])
+def test_the_page_is_in_a_language_and_names_no_other_host(client: FlaskClient, path: str) -> None:
+    page = client.get(path).text
     assert '<html lang="en">' in page
     sources = [part.split('"')[0] for part in page.split('src="')[1:]] + [
         part.split('"')[0] for part in page.split('href="')[1:]
@@ -91,7 +105,7 @@ def test_the_script_of_the_first_view_is_fetched_early_from_where_dash_takes_it(
     link = page.split('rel="preload" as="script" href="')[1].split('"')[0]
     with client.get(link) as answer:
         assert answer.status_code == 200
-        assert answer.data == library.FILE.read_bytes(), "our part of plotly.js, in place of the whole"
+        assert answer.data == library.SCENES.file.read_bytes(), "our part of plotly.js, in place of the whole"
 
 
 def test_health_is_ours_and_not_the_agents(client: FlaskClient) -> None:
@@ -99,3 +113,15 @@ def test_health_is_ours_and_not_the_agents(client: FlaskClient) -> None:
     assert answer.status_code == 200
     assert answer.json["status"] == "ok"
     assert answer.json["source"]["address"] == "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize("page", LIVE_PAGES, ids=lambda page: page.key)
+def test_each_page_is_reached_without_its_last_slash_and_by_deep_links(
+    client: FlaskClient, page: Page
+) -> None:
+    assert client.get(page.path.rstrip("/")).headers["Location"] == page.path
+    assert f"<title>{page.title} · hotstage</title>" in client.get(f"{page.path}any%2Fitem?a=b").text
+
+
+def test_the_navigation_leads_to_every_page() -> None:
+    assert [path for _, _, path in PAGES] == ["/", *LIVE]

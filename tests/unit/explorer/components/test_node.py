@@ -22,12 +22,22 @@ def test_a_tree_becomes_plain_lists() -> None:
 def test_every_tag_that_a_panel_uses_is_one_that_the_browser_grows() -> None:
     home = Path(hotstage_explorer.__file__).parent
     used = set()
-    for source in (home / "components").glob("*.py"):
+    for source in (*(home / "components").glob("*.py"), *(home / "pages").glob("*.py")):
         used |= set(re.findall(r'\bnode\(\s*"([a-z0-9]+)"', source.read_text()))
-    script = (home / "assets" / "explorer.js").read_text()
+    script = (home / "assets" / "base.js").read_text()
     listed = re.search(r"const TAGS = new Set\(\((.*?)\)\.split", script, re.S)
     assert listed
     allowed = set(" ".join(re.findall(r'"([^"]*)"', listed.group(1))).split())
     assert used
     assert used <= allowed
-    assert not allowed & {"script", "iframe", "img", "a", "form", "object", "style"}
+    assert not allowed & {"script", "iframe", "img", "form", "object", "style"}
+
+
+def test_a_link_leads_to_a_page_of_this_server_only() -> None:
+    script = (Path(hotstage_explorer.__file__).parent / "assets" / "base.js").read_text()
+    own = re.search(r"const OWN_PATH = /(.*?)/;", script)
+    assert own
+    path = re.compile(own.group(1).replace(r"\/", "/"))
+    assert path.match("/requests/17")
+    for href in ("//evil.example", "/\\evil.example", "javascript:alert(1)", "https://evil.example", ""):
+        assert not path.match(href)

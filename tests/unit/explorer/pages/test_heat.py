@@ -42,13 +42,13 @@ def test_the_load_axis_starts_automatic_and_can_be_chosen() -> None:
     shown, ends = heat.content(PICTURE, 0.1)
     assert shown["drawing"]["load_top"] == 100
     assert {"heat-load-axis-auto", "heat-load-axis-full", "heat-load-axis-fit"} <= ids(
-        page(shown, {"version": 3, "scales": ends.to_json()}, "Heat", "/")
+        page(shown, {"version": 3, "scales": ends.to_json()})
     )
 
 
 def test_every_panel_has_its_place_on_the_page() -> None:
     shown, ends = heat.content(PICTURE, 0.1)
-    made = page(shown, {"version": 3, "scales": ends.to_json()}, "Heat", "/")
+    made = page(shown, {"version": 3, "scales": ends.to_json()})
     assert set(shown["panels"]) <= ids(made)
 
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The browser's half of a page: grow the panels that the server sent into the page, draw its columns without touching
-// the camera, hold still while somebody rotates, move the camera by buttons, pause, and notice when the server is
-// gone. It computes nothing.
+// The browser's half of the page Heat: draw the columns that the server sent without touching the camera, hold still
+// while somebody rotates, and move the camera by buttons. base.js has what all pages share. It computes nothing.
 (function () {
     "use strict";
 
@@ -9,7 +8,6 @@
     const SETTLE_MS = 150;           // plotly saves the camera just after the pointer is up
     const WHEEL_MS = 400;
     const REDRAW_AT_MOST_MS = 5000;  // a frame that never comes must not end all updates
-    const SERVER_LOST_MS = 8000;
     const EYES = {
         overview: {eye: {x: 1.45, y: 1.45, z: 0.85}, up: {x: 0, y: 0, z: 1}},
         top: {eye: {x: 0.9, y: 0.9, z: 2.1}, up: {x: 0, y: 0, z: 1}},
@@ -23,75 +21,9 @@
     const shown = new WeakMap();         // drawing -> what it was given last
     let pending = null;
     let quietUntil = 0;                  // after a slow redraw, leave the browser time for everything else
-    let heardAt = performance.now();
-    let paused = false;
-    let clock = "";
 
-    const byId = (id) => document.getElementById(id);
+    const {byId, panels, press, deeds} = window.hotstage;
     const drawing = () => document.querySelector("#heat-figure .js-plotly-plot");
-
-    // ---- panels: [tag, attributes, child, ...] or text, grown into an element with the least change ----
-
-    const ATTRIBUTES = /^(class|title|scope|role|type|datetime|aria-[a-z]+|data-[a-z]+)$/;
-    const TAGS = new Set(("div span p ul li strong code time details summary table caption thead tbody tr th td button "
-        + "dt dd").split(" "));
-
-    function dress(element, attributes) {
-        for (const [name, value] of Object.entries(attributes)) {
-            if (name === "key") element.dataset.key = value;
-            else if (name === "fill") element.style.setProperty("--fill", `${Number(value)}%`);
-            else if (ATTRIBUTES.test(name) && element.getAttribute(name) !== value) element.setAttribute(name, value);
-        }
-        for (const {name} of [...element.attributes]) {
-            if (ATTRIBUTES.test(name) && name !== "data-key" && !(name in attributes)) element.removeAttribute(name);
-        }
-    }
-
-    function seek(from, tag, key) {
-        for (let at = from; at; at = at.nextSibling) {
-            const isSame = at.nodeType === 1 && at.localName === tag && at.dataset.key === key;
-            if (isSame) return at;
-            if (key === undefined) return null;   // without a key only the next one can be the same
-        }
-        return null;
-    }
-
-    function grow(parent, specs) {
-        let at = parent.firstChild;
-        for (const spec of specs) {
-            if (typeof spec === "string") {
-                if (at && at.nodeType === 3) {
-                    if (at.data !== spec) at.data = spec;
-                    at = at.nextSibling;
-                } else {
-                    parent.insertBefore(document.createTextNode(spec), at);
-                }
-                continue;
-            }
-            const [tag, attributes, ...children] = spec;
-            if (!TAGS.has(tag)) continue;
-            const element = seek(at, tag, attributes.key) || document.createElement(tag);
-            if (element === at) at = at.nextSibling;
-            else parent.insertBefore(element, at);
-            dress(element, attributes);
-            grow(element, children);
-        }
-        while (at) {
-            const next = at.nextSibling;
-            at.remove();
-            at = next;
-        }
-    }
-
-    function panels(shown) {
-        for (const [id, specs] of Object.entries(shown.panels)) {
-            const parent = byId(id);
-            if (parent) grow(parent, specs);
-        }
-        const page = byId("heat-page");
-        if (page) page.dataset.state = shown.state;
-        document.title = `${shown.open_windows ? `(${shown.open_windows}) ` : ""}Heat · hotstage`;
-    }
 
     // ---- the drawing ----
 
@@ -220,17 +152,7 @@
 
     // ---- what people do ----
 
-    function press(button) {
-        for (const other of document.querySelectorAll(`[data-choose="${button.dataset.choose}"]`)) {
-            other.setAttribute("aria-pressed", String(other === button));
-        }
-    }
-
-    const deeds = {
-        choose(button) {
-            press(button);
-            window.dash_clientside.set_props(button.dataset.choose, {data: button.dataset.value});
-        },
+    Object.assign(deeds, {
         sort(button) {
             // The time makes every click a change, also the second one on the same column.
             window.dash_clientside.set_props("heat-sort", {data: {column: button.dataset.sort, at: performance.now()}});
@@ -240,12 +162,6 @@
             if (!gd || !gd._fullLayout || !gd._fullLayout.scene) return;
             window.Plotly.relayout(gd, {"scene.camera": {...EYES[button.dataset.camera], center: CENTER}});
         },
-    };
-    document.addEventListener("click", (event) => {
-        for (const [name, deed] of Object.entries(deeds)) {
-            const button = event.target.closest(`[data-${name}]`);
-            if (button) deed(button);
-        }
     });
     document.addEventListener("visibilitychange", () => { if (!document.hidden) flush(); });
 
@@ -253,35 +169,23 @@
         const gd = drawing();
         if (gd) bind(gd);
         if (pending) flush();
-        const lost = byId("heat-lost");
-        if (lost) lost.hidden = paused || document.hidden || performance.now() - heardAt < SERVER_LOST_MS;
     }, 500);
 
-    window.dash_clientside = Object.assign({}, window.dash_clientside, {
-        hotstage: {
-            show(shown) {
-                const skip = window.dash_clientside.no_update;
-                if (!shown) return skip;
-                heardAt = performance.now();
-                clock = shown.clock;
-                panels(shown);
-                pending = shown;
-                return flush() || skip;
-            },
-            fall_back() {
-                if (webgl()) return window.dash_clientside.no_update;
-                const button = byId("heat-view-3d");
-                button.disabled = true;
-                button.title = "3D needs WebGL, which this browser does not offer";
-                press(byId("heat-view-2d"));
-                return "2d";
-            },
-            pause(_clicks, wasPaused) {
-                paused = !wasPaused;
-                heardAt = performance.now();
-                document.body.classList.toggle("is-paused", paused);
-                return [paused, paused ? "Resume" : "Pause", paused ? `Paused at ${clock}` : ""];
-            },
+    Object.assign(window.dash_clientside.hotstage, {
+        show(shown) {
+            const skip = window.dash_clientside.no_update;
+            if (!shown) return skip;
+            panels(shown);
+            pending = shown;
+            return flush() || skip;
+        },
+        fall_back() {
+            if (webgl()) return window.dash_clientside.no_update;
+            const button = byId("heat-view-3d");
+            button.disabled = true;
+            button.title = "3D needs WebGL, which this browser does not offer";
+            press(byId("heat-view-2d"));
+            return "2d";
         },
     });
 }());
