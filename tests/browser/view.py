@@ -41,9 +41,7 @@ class View:
             if value := self.ask(script):
                 return value
             time.sleep(0.05)
-        pytest.fail(
-            f"waited {seconds:.0f} s in vain for {what}; the page says: {self.text('#heat-page')[:400]}"
-        )
+        pytest.fail(f"waited {seconds:.0f} s in vain for {what}; the page says: {self.text('.page')[:400]}")
 
     def open(self) -> None:
         self.page.goto(self.address)

@@ -47,6 +47,24 @@ def test_the_browser_tests_stand_in_says_what_the_agent_promises(path: str, mode
     assert errors == []
 
 
+@pytest.mark.parametrize(
+    ("path", "asked", "query"),
+    [
+        ("/v1/requests", "/v1/requests", {"after": ["1990"], "limit": ["40"]}),
+        ("/v1/requests/{id}", "/v1/requests/1969", {}),
+        ("/v1/requests/{id}", "/v1/requests/1968", {}),
+    ],
+)
+def test_its_documents_with_parameters_are_as_promised_too(
+    path: str, asked: str, query: dict[str, list[str]]
+) -> None:
+    answer = OPENAPI["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    validator = Draft202012Validator({**answer, "components": OPENAPI["components"]})
+    document = Script().detail(asked, query)
+    assert document is not None
+    assert [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)] == []
+
+
 def test_every_gauge_that_is_asked_for_is_exported_with_the_labels_that_are_read() -> None:
     exported = {metric.name: set(metric.labels) for metric in METRICS}
     for metric in METRICS:
