@@ -61,7 +61,7 @@ class LatencyPart(Struct, frozen=True, gc=False):
 class TokenLatency(Struct, frozen=True, gc=False):
     """Time to first token and between tokens of the requests of one modality."""
 
-    modality: Annotated[str, Meta(description="`all` for the whole host")]
+    modality: Annotated[str, Meta(description="`all` for those of the whole host")]
     requests: Annotated[int, Meta(description="of the window, neither cancelled nor refused")]
     ttft_samples: int
     ttft_bases: Annotated[dict[str, int], Meta(description="how often which was taken for the first token")]
@@ -80,5 +80,5 @@ class Latency(Struct, frozen=True):
     """First and further tokens of the latency window; `modalities` by name, those with requests only."""
 
     window_seconds: float
-    host: TokenLatency
+    total: TokenLatency
     modalities: list[TokenLatency]

@@ -117,7 +117,7 @@ def test_classes_and_components_are_as_promised_with_and_without_requests(serve,
     idle = serve(directory="idle")
     assert conforms(idle.ask("/v1/classes").json, "Classes")["classes"] == []
     assert conforms(idle.ask("/v1/components").json, "Components")["components"] == []
-    assert conforms(idle.ask("/v1/latency").json, "Latency")["host"]["ttft_p95_seconds"] is None
+    assert conforms(idle.ask("/v1/latency").json, "Latency")["total"]["ttft_p95_seconds"] is None
 
 
 def test_a_finished_request_is_found_by_its_id_and_number_and_filtered(serve, sources, clock):

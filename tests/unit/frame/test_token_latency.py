@@ -59,7 +59,7 @@ def test_a_modality_tells_its_first_tokens_and_what_made_them_late():
     assert image.parts[0].p95_seconds == pytest.approx(0.065)
     assert (text.ttft_samples, text.ttft_p95_seconds) == (4, None)
     assert text.ttft_mean_seconds == pytest.approx(0.035)
-    assert (table.host.modality, table.host.ttft_samples) == ("all", 24)
+    assert (table.total.modality, table.total.ttft_samples) == ("all", 24)
 
 
 def test_columns_are_of_the_host_and_of_each_modality():
@@ -96,7 +96,7 @@ def test_what_was_kept_while_nobody_asked_is_reduced_by_the_tick_and_counted_onc
     for _ in range(FRESH_MAX + 3):
         found.keep(rows)
     assert len(found.tokens(START + SECOND)) == FRESH_MAX + 3
-    assert found.latency(START + SECOND).host.requests == FRESH_MAX + 3
+    assert found.latency(START + SECOND).total.requests == FRESH_MAX + 3
 
 
 def test_the_tick_does_not_wait_for_a_reader_and_loses_nothing():

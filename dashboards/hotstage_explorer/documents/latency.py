@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`/v1/latency` and `/v1/components`: what makes the first token late, and the time by component. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hotstage_explorer.parse import integer, positive, rows_of, text
+
+MAX_PARTS = 64
+MAX_MODALITIES = 16
+MAX_COMPONENTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one stage or wait decided of the time to first token; the shares of all add up to 1."""
+
+    name: str
+    is_wait: bool
+    count: int | None
+    mean_seconds: float | None
+    p95_seconds: float | None
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLatency:
+    """Of the requests of one modality; `all` is the host."""
+
+    modality: str
+    requests: int | None = None
+    ttft_samples: int | None = None
+    ttft_mean_seconds: float | None = None
+    ttft_p50_seconds: float | None = None
+    ttft_p95_seconds: float | None = None
+    itl_mean_seconds: float | None = None
+    itl_p50_seconds: float | None = None
+    itl_p95_seconds: float | None = None
+    slowest: str = ""
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The host first, then each modality."""
+
+    window_seconds: float | None = None
+    rows: tuple[TokenLatency, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """Time of a request in one stage or wait; `source` is mark, gap or kernel."""
+
+    stage: str
+    kind: str
+    source: str
+    lora: str
+    count: int | None
+    mean_seconds: float | None
+    p95_seconds: float | None
+    variance: float | None
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """In the agent's order: the pipeline, waits last; `request` is the whole one."""
+
+    window_seconds: float | None = None
+    request: Component | None = None
+    rows: tuple[Component, ...] = ()
+
+
+def latency(content: dict[str, Any]) -> Latency:
+    """A body of any shape → rows; modalities without a single request are left out."""
+    host = content.get("host_tokens") or content.get("host")
+    said = [host] if isinstance(host, dict) else []
+    said += list(rows_of(content, "modalities", MAX_MODALITIES))
+    rows = tuple(_tokens(row) for row in said)
+    return Latency(positive(content.get("window_seconds")), tuple(row for row in rows if row.requests))
+
+
+def components(content: dict[str, Any]) -> Components:
+    """A body of any shape → rows."""
+    whole = content.get("request")
+    return Components(
+        positive(content.get("window_seconds")),
+        _component(whole) if isinstance(whole, dict) else None,
+        tuple(_component(row) for row in rows_of(content, "components", MAX_COMPONENTS)),
+    )
+
+
+def _tokens(row: dict[str, Any]) -> TokenLatency:
+    parts = [_part(part) for part in rows_of(row, "parts", MAX_PARTS)]
+    return TokenLatency(
+        text(row.get("modality"), 24) or "unknown",
+        integer(row.get("requests")),
+        integer(row.get("ttft_samples")),
+        *(
+            positive(row.get(f"{kind}_{what}_seconds"))
+            for kind in ("ttft", "itl")
+            for what in ("mean", "p50", "p95")
+        ),
+        text(row.get("slowest"), 48),
+        tuple(sorted((part for part in parts if part is not None), key=lambda part: -part.share)),
+    )
+
+
+def _part(row: dict[str, Any]) -> Part | None:
+    share = positive(row.get("share"))
+    if share is None:
+        return None
+    return Part(
+        text(row.get("name"), 48) or "(unnamed)",
+        row.get("kind") == "wait",
+        integer(row.get("count")),
+        positive(row.get("mean_seconds")),
+        positive(row.get("p95_seconds")),
+        min(share, 1.0),
+    )
+
+
+def _component(row: dict[str, Any]) -> Component:
+    rank, module = integer(row.get("lora_rank")), text(row.get("lora_module"), 24)
+    lora = f"rank {rank}" + (f", {module}" if module else "") if rank is not None else module
+    return Component(
+        text(row.get("stage"), 48) or "(unnamed)",
+        text(row.get("kind"), 16),
+        text(row.get("source"), 16),
+        lora,
+        integer(row.get("count")),
+        positive(row.get("mean_seconds")),
+        positive(row.get("p95_seconds")),
+        positive(row.get("variance")),
+        positive(row.get("share")),
+    )
