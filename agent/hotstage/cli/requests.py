@@ -129,7 +129,7 @@ def _row(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _show_latency(body: dict[str, Any]) -> None:
-    modalities = [body["host"], *body["modalities"]]
+    modalities = [body["total"], *body["modalities"]]
     print_table(
         ("modality", "requests", "TTFT p50", "TTFT p95", "ITL p50", "ITL p95", "mostly"),
         [

@@ -76,7 +76,7 @@ class Components:
 
 def latency(content: dict[str, Any]) -> Latency:
     """A body of any shape → rows; modalities without a single request are left out."""
-    host = content.get("host_tokens") or content.get("host")
+    host = content.get("total")
     said = [host] if isinstance(host, dict) else []
     said += list(rows_of(content, "modalities", MAX_MODALITIES))
     rows = tuple(_tokens(row) for row in said)
@@ -99,11 +99,12 @@ def _tokens(row: dict[str, Any]) -> TokenLatency:
         text(row.get("modality"), 24) or "unknown",
         integer(row.get("requests")),
         integer(row.get("ttft_samples")),
-        *(
-            positive(row.get(f"{kind}_{what}_seconds"))
-            for kind in ("ttft", "itl")
-            for what in ("mean", "p50", "p95")
-        ),
+        positive(row.get("ttft_mean_seconds")),
+        positive(row.get("ttft_p50_seconds")),
+        positive(row.get("ttft_p95_seconds")),
+        positive(row.get("itl_mean_seconds")),
+        positive(row.get("itl_p50_seconds")),
+        positive(row.get("itl_p95_seconds")),
         text(row.get("slowest"), 48),
         tuple(sorted((part for part in parts if part is not None), key=lambda part: -part.share)),
     )

@@ -8,6 +8,16 @@ from typing import Any
 
 from hotstage_explorer.figures import palette
 
+HATCHED = {
+    "shape": "/",
+    "fillmode": "overlay",
+    "fgcolor": palette.PANEL,
+    "fgopacity": 0.85,
+    "size": 6,
+    "solidity": 0.45,
+}
+"""How bars of waits look."""
+
 
 def escaped(name: str, limit: int = 60) -> str:
     """A name as text: plotly reads markup in whatever it writes."""

@@ -55,6 +55,7 @@ _FAMILY_OF = {
     "sample": "output",
     "detokenize": "output",
 }
+ON_BARS = "#0d1218"
 # What a stage's threads waited for, from the most to the least avoidable.
 WAITS = {"run_queue": "#ff8f87", "sync": "#f0c14b", "copy": "#7cd6c9", "alloc": "#d7a3ff", "host": "#6b7684"}
 OUTCOMES = {"ok": "#4ac16d", "error": "#ff8f87", "cancelled": "#a9b4c2", "refused": "#f0c14b"}

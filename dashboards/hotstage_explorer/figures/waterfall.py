@@ -14,7 +14,7 @@ from typing import Any
 from hotstage_explorer import units
 from hotstage_explorer.documents.waterfall import PLACEMENTS, Segment, Waterfall
 from hotstage_explorer.figures import palette
-from hotstage_explorer.figures.flat import axis, escaped, layout, unit_of
+from hotstage_explorer.figures.flat import HATCHED, axis, escaped, layout, unit_of
 
 ROW_PX = 28
 BAR, STRIP = 0.54, 0.14
@@ -104,14 +104,7 @@ def _bars(placed: Sequence[tuple[int, Segment]], per_unit: float, *, is_hatched:
         },
     }
     if is_hatched:
-        marker["pattern"] = {
-            "shape": "/",
-            "fillmode": "overlay",
-            "fgcolor": palette.PANEL,
-            "fgopacity": 0.85,
-            "size": 6,
-            "solidity": 0.45,
-        }
+        marker["pattern"] = HATCHED
     return {
         "type": "bar",
         "orientation": "h",

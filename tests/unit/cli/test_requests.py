@@ -162,7 +162,7 @@ def test_json_is_the_agents_answer(run, agent):
     agent.add(finished(1))
     assert json.loads(run("--json"))["requests"][0]["id"] == "r-1"
     assert json.loads(run("r-1", "--json"))["segments"][0]["name"] == "queue"
-    assert json.loads(run("--first-token", "--json"))["host"]["ttft_samples"] == 1
+    assert json.loads(run("--first-token", "--json"))["total"]["ttft_samples"] == 1
 
 
 def test_first_tokens_show_what_makes_them_late(run, agent):
