@@ -222,12 +222,14 @@ AGENT = Row(
         ),
         Panel(
             "Failures of outputs",
-            "Outputs that failed, per second, and breakers that found no place on the shared page.",
+            "Outputs that failed, per second, breakers that found no place on the shared page, and "
+            "connections that found no thread.",
             "timeseries",
             "cps",
             (
                 Target(total(DASHBOARD.rate(metrics.SINK_ERRORS), "sink"), "{{sink}}"),
                 Target(total(DASHBOARD.rate(metrics.PAGE_DROPPED)), "no place on the page"),
+                Target(total(DASHBOARD.rate(metrics.API_THREADLESS)), "no thread for a connection"),
             ),
             width=6,
         ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from generate.board import GPU, MODALITY, STAGE, Board, Row
 from generate.panels import BLUE, GREEN, RED, Panel, State, Target
 from generate.promql import DASHBOARD, total
+from generate.stages_classes import CLASSES
 from hotstage.sinks import metrics
 
 UID = "hotstage-stages"
@@ -176,8 +177,8 @@ WAITS = Row(
 STAGES = Board(
     UID,
     "hotstage / Stages",
-    "Where the time of a request goes, by stage and modality, what each stage waits for, and the calls "
-    "behind it.",
-    (TIME, LATENCY, WORK, WAITS),
+    "Where the time of a request goes, by stage and modality, what each class of requests gets, what each "
+    "stage waits for, and the calls behind it.",
+    (TIME, LATENCY, CLASSES, WORK, WAITS),
     variables=(STAGE, MODALITY, GPU),
 )

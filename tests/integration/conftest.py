@@ -161,7 +161,7 @@ def receive() -> Iterator[Callable[..., Receiver]]:
         receiver.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def until() -> Callable[..., Any]:
     return wait_until
 

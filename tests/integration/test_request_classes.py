@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.test_api import Agent
 
 from hotstage.cli.demo.simulated import SimulatedHost
@@ -20,6 +21,8 @@ from hotstage.clock import SystemClock
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 FINGERPRINT_OF = {"text": "llm", "image": "vlm", "audio": "audio", "video": "video"}
+PENALTY_OF = {"llm": (0.1, 0.1), "vlm": (0.3, 0.5), "audio": (0.7, 2.5), "video": (1.0, 5.0)}
+"""The seed's weight and baseline in seconds."""
 ENOUGH = 50
 MIN_SAMPLES = 5
 """Of quantiles here: a run of seconds has no twenty of each class."""
@@ -41,9 +44,16 @@ class Told:
 
     def __init__(self, agent: Agent, truth: Document) -> None:
         self.truth = truth
-        self.classes, self.components, requests = (
-            json.loads(agent.get(path)[1]) for path in ("/v1/classes", "/v1/components", "/v1/requests")
+        self.classes, self.components, requests, self.heat = (
+            json.loads(agent.get(path)[1])
+            for path in ("/v1/classes", "/v1/components", "/v1/requests", "/v1/heat")
         )
+        self.samples = {
+            (sample.name, *sorted(sample.labels.values())): sample.value
+            for family in text_string_to_metric_families(agent.get("/metrics")[1].decode())
+            for sample in family.samples
+            if "request_class" in sample.name or "penalty" in sample.name or "equivalent" in sample.name
+        }
         self.seconds = {row["id"]: row["duration_seconds"] for row in requests["requests"]}
         self.spans: dict[str, list[Document]] = defaultdict(list)
         for span in truth["stages"]:
@@ -59,13 +69,15 @@ class Told:
         return found
 
 
-@pytest.fixture
-def told(tmp_path: Path, until: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
-    monkeypatch.setenv("HOTSTAGE_FRAME_QUANTILE_MIN_SAMPLES", str(MIN_SAMPLES))
-    host = SimulatedHost.start(tmp_path / "host", seed=4721, faults=(), faults_file=None, clock=SystemClock())
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory, until: Any) -> Iterator[Told]:
+    folder = tmp_path_factory.mktemp("classes")
+    host = SimulatedHost.start(folder / "host", seed=4721, faults=(), faults_file=None, clock=SystemClock())
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    agent = Agent(tmp_path / "agent", port)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HOTSTAGE_FRAME_QUANTILE_MIN_SAMPLES", str(MIN_SAMPLES))
+        agent = Agent(folder / "agent", port)
     try:
         until(agent.is_ready, "the agent's readiness")
 
@@ -82,11 +94,15 @@ def told(tmp_path: Path, until: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
         def finished() -> int:
             return int(json.loads(agent.get("/v1/requests?limit=1")[1])["totals"]["finished"])
 
+        def in_the_frame() -> int:
+            return sum(point["requests"] for point in json.loads(agent.get("/v1/heat")[1])["points"])
+
         until(attached, "the marks of all instances")
         host.go()
         until(lambda: finished() >= ENOUGH, f"{ENOUGH} finished requests")
         truth = host.stop()
         until(lambda: finished() >= truth["requests"]["finished"], "the last of the truth's requests")
+        until(lambda: in_the_frame() >= truth["requests"]["finished"], "the frame with the last of them")
         yield Told(agent, truth)
     finally:
         agent.process.kill()
@@ -132,3 +148,34 @@ def test_counts_and_quantiles_per_class_and_component_are_those_of_the_truth(tol
             assert row["mean_seconds"] == pytest.approx(sum(true) / len(true), rel=0.05, abs=0.005), row
     assert times == {}
     assert told.components["request"]["count"] == len(told.spans)
+
+
+def test_endpoints_and_metrics_say_of_classes_what_the_truth_says(told: Told):
+    """One endpoint a modality in this run: an endpoint's row is its class's, and so is its penalty."""
+    by_class = {row["fingerprint"]: row for row in told.classes["fingerprints"]}
+    assert len(told.classes["endpoints"]) == len(by_class)
+    for row in told.classes["endpoints"]:
+        whole = by_class[row["fingerprint"]]
+        assert {**row, "endpoint": None} == whole
+        p99, name = whole["p99_seconds"], row["fingerprint"]
+        assert (
+            told.samples["hotstage_request_class_latency_mean_seconds", "all", name] == whole["mean_seconds"]
+        )
+        of_endpoint = told.samples.get(("hotstage_endpoint_slo_penalty_seconds", row["endpoint"], name))
+        if p99 is None:
+            assert of_endpoint is None and row["slo_penalty_ms"] is None
+            continue
+        weight, baseline = PENALTY_OF[name]
+        assert row["slo_penalty_ms"] == pytest.approx(1e3 * weight * max(0.0, p99 - baseline))
+        assert of_endpoint == pytest.approx(row["slo_penalty_ms"] / 1e3)
+    for row in told.classes["classes"]:
+        key = tuple(sorted((row["fingerprint"], row["size"])))
+        assert told.samples["hotstage_request_class_requests_total", *key] == row["requests"]
+
+    # Every token of the run was said, so that the cost of one is all the time over all the tokens.
+    (image,) = [row for row in told.classes["endpoints"] if row["fingerprint"] == "vlm"]
+    points = [point for point in told.heat["points"] if point["endpoint"] == image["endpoint"]]
+    costs = [point["token_equivalent_latency_seconds"] for point in points]
+    assert min(costs) <= image["token_equivalent_ms"] / 1e3 <= max(costs)
+    of_endpoint = told.samples["hotstage_token_equivalent_latency_seconds", image["endpoint"], "image"]
+    assert of_endpoint == pytest.approx(image["token_equivalent_ms"] / 1e3)

@@ -159,6 +159,11 @@ class ApiServer:
         self._listeners = [_Listener(each, access, answer, config) for each in (tcp, unix)]
         self._threads: list[threading.Thread] = []
 
+    @property
+    def threadless(self) -> int:
+        """Connections that were closed because no thread could be had."""
+        return sum(listener.threadless for listener in self._listeners)
+
     def start(self) -> None:
         for listener in self._listeners:
             thread = threading.Thread(target=listener.accept_until_closed, name="hotstage-api", daemon=True)

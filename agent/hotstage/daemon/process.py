@@ -150,7 +150,9 @@ class Daemon:
             self.meter,
             problems,
         )
-        self.prometheus = PrometheusSink(self._facts, Slos(config.slo.objectives))
+        self.prometheus = PrometheusSink(
+            self._facts, Slos(config.slo.objectives), self.line.statistics.classes
+        )
         self.otlp = otlp_sink(
             config.otlp,
             os.environ,
@@ -172,8 +174,8 @@ class Daemon:
             deliveries=self.deliveries,
             recovery=config.recovery,
         )
-        server = ApiServer(config.http, Router(api))
-        stack.callback(server.stop)
+        self.server = ApiServer(config.http, Router(api))
+        stack.callback(self.server.stop)
         self.engine.start()
         stack.callback(self.engine.close)
         self.meter.start_to_attached_seconds = self.engine.start_seconds
@@ -183,7 +185,7 @@ class Daemon:
         self.engines.start()
         stack.callback(self.engines.close)
         self.publisher.start()
-        server.start()
+        self.server.start()
         threading.Thread(target=self._prune_now_and_then, name="hotstage-retention", daemon=True).start()
         if self.otlp:
             stack.callback(self.otlp.close)
@@ -292,6 +294,7 @@ class Daemon:
             page_dropped=self.page.dropped,
             sink_errors=self.sinks.errors,
             otlp=self.otlp.state() if self.otlp else None,
+            threadless=self.server.threadless,
         )
 
     def _loop(self) -> None:

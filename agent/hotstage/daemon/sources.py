@@ -6,6 +6,7 @@ Called from the API's threads, told by the tick. It reads; it never moves anythi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -126,7 +127,12 @@ class LiveSources:
         return bool(self._frames), {"sampling": bool(self._frames), "rung": self._engine.rung}
 
     def facts(
-        self, *, page_dropped: int, sink_errors: Mapping[str, int], otlp: OtlpState | None
+        self,
+        *,
+        page_dropped: int,
+        sink_errors: Mapping[str, int],
+        otlp: OtlpState | None,
+        threadless: int,
     ) -> SelfFacts:
         """What the agent's own metrics say, as of now."""
         own, coverage = self._meter.sample(), self._engine.coverage()
@@ -154,6 +160,8 @@ class LiveSources:
             notifier=self._deliveries.latest(),
             is_reload_refused=not self._meter.last_reload_successful,
             otlp=otlp,
+            threadless=threadless,
+            log_records=log_records(),
         )
 
     def health(self) -> Health:
@@ -212,6 +220,16 @@ class LiveSources:
         except StoreError as error:
             return {"pending": None, "enqueued": None, **known, "error": error.message}
         return {"pending": state.pending, "enqueued": state.enqueued_total, **known, "error": None}
+
+
+def log_records() -> dict[str, int]:
+    """What became of log records that systemd's journal did not take; empty where it is not written to."""
+    handlers = logging.getLogger().handlers
+    return {
+        fate: sum(getattr(each, fate) for each in handlers)
+        for fate in ("refused", "dropped")
+        if handlers and all(hasattr(each, fate) for each in handlers)
+    }
 
 
 def _engine(sample: EngineSample, now_ns: int) -> Document:

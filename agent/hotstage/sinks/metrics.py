@@ -6,6 +6,7 @@ Prometheus base units; a name, once released, never changes. Never a client libr
 
 from __future__ import annotations
 
+from hotstage.sinks.class_metrics import CLASS_METRICS
 from hotstage.sinks.engine_metrics import ENGINE_METRICS
 from hotstage.sinks.metric import Metric
 from hotstage.store.deliveries import DURATION_EDGES
@@ -25,25 +26,25 @@ STAGE_DURATION = Metric(
     "histogram",
     _STAGE,
     "Duration of ended stages, host begin to end.",
-    cap=84,
+    cap=80,
     edges=STAGE_EDGES,
 )
 STAGE_INFLIGHT = Metric(
-    "hotstage_stage_inflight", "gauge", _STAGE, "Stages open now.", cap=100, counts="stage"
+    "hotstage_stage_inflight", "gauge", _STAGE, "Stages open now.", cap=88, counts="stage"
 )
 STAGE_STATE = Metric(
     "hotstage_stage_state",
     "gauge",
     ("stage", "modality", "state"),
     "1 for the state the stage is in: idle, active, or stalled while a window is open on it.",
-    cap=120,
+    cap=111,
 )
 ENDPOINT_REQUESTS = Metric(
     "hotstage_endpoint_requests_total",
     "counter",
     ("endpoint", "modality", "model_name", "outcome"),
     "Requests that ended, by outcome.",
-    cap=130,
+    cap=112,
     counts="request",
 )
 ENDPOINT_DURATION = Metric(
@@ -51,7 +52,7 @@ ENDPOINT_DURATION = Metric(
     "histogram",
     ("endpoint", "modality", "model_name"),
     "Duration of ended requests.",
-    cap=36,
+    cap=32,
     edges=REQUEST_EDGES,
 )
 ENDPOINT_HEAT = Metric(
@@ -120,7 +121,7 @@ STAGE_WAIT = Metric(
     "counter",
     ("stage", "modality", "reason"),
     "Time that threads of the stage spent in calls that returned; reason is sync, memcpy or alloc.",
-    cap=80,
+    cap=72,
 )
 SLO_EVENTS = Metric(
     "hotstage_slo_events_total",
@@ -141,7 +142,7 @@ CALLS = Metric(
     "counter",
     ("call", "stage", "modality"),
     "CUDA, NCCL and cuDNN calls that returned or were entered, counted in the kernel.",
-    cap=245,
+    cap=212,
     counts="call",
 )
 CALL_ERRORS = Metric(
@@ -149,35 +150,35 @@ CALL_ERRORS = Metric(
     "counter",
     ("call", "stage", "modality"),
     "Calls that returned an error, out of memory included.",
-    cap=80,
+    cap=64,
     counts="error",
 )
 WINDOW_ANOMALIES = Metric(
-    "hotstage_window_anomalies_total", "counter", _WINDOW, "Anomaly windows opened.", cap=48, counts="window"
+    "hotstage_window_anomalies_total", "counter", _WINDOW, "Anomaly windows opened.", cap=40, counts="window"
 )
 WINDOW_ACTIVE = Metric(
-    "hotstage_window_active", "gauge", _WINDOW, "Anomaly windows open now.", cap=48, counts="window"
+    "hotstage_window_active", "gauge", _WINDOW, "Anomaly windows open now.", cap=40, counts="window"
 )
-WINDOW_SCORE = Metric("hotstage_window_score", "gauge", _WINDOW, "Highest score of the open ones.", cap=48)
+WINDOW_SCORE = Metric("hotstage_window_score", "gauge", _WINDOW, "Highest score of the open ones.", cap=40)
 BREAKER_STATE = Metric(
     "hotstage_breaker_state",
     "gauge",
     ("breaker", "state"),
     "1 for the state that callers see.",
-    cap=288,
+    cap=264,
 )
 BREAKER_ENFORCED = Metric(
-    "hotstage_breaker_enforced", "gauge", ("breaker",), "1 if callers heed it now, 0 in dry run.", cap=48
+    "hotstage_breaker_enforced", "gauge", ("breaker",), "1 if callers heed it now, 0 in dry run.", cap=44
 )
 BREAKER_STALE = Metric(
-    "hotstage_breaker_stale", "gauge", ("breaker",), "1 while there is no data to judge by.", cap=48
+    "hotstage_breaker_stale", "gauge", ("breaker",), "1 while there is no data to judge by.", cap=44
 )
 BREAKER_TRANSITIONS = Metric(
     "hotstage_breaker_transitions_total",
     "counter",
     ("breaker", "from", "to", "reason"),
     "Changes of state; reason is window, cool_down, recovered, relapse or override.",
-    cap=100,
+    cap=80,
     counts="transition",
 )
 BREAKER_LAST = Metric(
@@ -185,7 +186,7 @@ BREAKER_LAST = Metric(
     "gauge",
     ("breaker",),
     "Unix time of the last change of state.",
-    cap=48,
+    cap=44,
 )
 GPU_INFO = Metric(
     "hotstage_gpu_info",
@@ -195,14 +196,14 @@ GPU_INFO = Metric(
     cap=64,
 )
 GPU_XID = Metric(
-    "hotstage_gpu_xid_errors_total", "counter", ("gpu_uuid", "xid"), "XIDs seen.", cap=32, counts="error"
+    "hotstage_gpu_xid_errors_total", "counter", ("gpu_uuid", "xid"), "XIDs seen.", cap=24, counts="error"
 )
 GPU_XID_LAST = Metric(
     "hotstage_gpu_xid_last_timestamp_seconds",
     "gauge",
     ("gpu_uuid", "xid"),
     "Unix time of the last one.",
-    cap=32,
+    cap=24,
 )
 GPU_THROTTLE = Metric(
     "hotstage_gpu_throttle_active",
@@ -330,6 +331,21 @@ PAGE_DROPPED = Metric(
 SINK_ERRORS = Metric(
     "hotstage_sink_errors_total", "counter", ("sink",), "Failures of an output.", cap=8, counts="error"
 )
+API_THREADLESS = Metric(
+    "hotstage_api_threadless_connections_total",
+    "counter",
+    (),
+    "Connections that were closed because no thread could be had.",
+    counts="connection",
+)
+LOG_RECORDS = Metric(
+    "hotstage_log_records_not_journaled_total",
+    "counter",
+    ("fate",),
+    "Log records that systemd's journal did not take: refused went to standard error, dropped went nowhere.",
+    cap=2,
+    counts="record",
+)
 OTLP_SPANS = Metric(
     "hotstage_otlp_spans_total", "counter", (), "Spans that the OTLP collector took.", counts="span"
 )
@@ -360,12 +376,13 @@ SERIES_DROPPED = Metric(
     "counter",
     ("metric",),
     "Observations counted under `other`, and gauges left out of a scrape: the metric is at its cap.",
-    cap=40,
+    cap=32,
     counts="observation",
 )
 SCRAPE_SECONDS = Metric("hotstage_scrape_duration_seconds", "gauge", (), "Time the last scrape's body took.")
 
 METRICS: tuple[Metric, ...] = (
     *(value for value in list(globals().values()) if isinstance(value, Metric)),
+    *CLASS_METRICS,
     *ENGINE_METRICS,
 )

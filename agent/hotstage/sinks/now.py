@@ -14,6 +14,7 @@ from hotstage.frame.entity import HOST, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.sinks import metrics
 from hotstage.sinks.base import Tick
+from hotstage.sinks.class_metrics import ENDPOINT_TOKEN_LATENCY
 from hotstage.sinks.counts import COLLECTORS, window_labels
 from hotstage.sinks.engines import collectors_up, engine_children
 from hotstage.sinks.metric import Metric
@@ -121,10 +122,12 @@ def _frame(frame: Frame, tick: Tick) -> dict[Metric, Children]:
     }
     heat: Children = []
     latency: Children = []
+    tokens: Children = []
     for entity in frame.of_kind(EntityKind.endpoint):
         labels = (entity.endpoint or "", modality.get(entity.endpoint or "", "unknown"))
         _put(heat, labels, frame.value(entity, "endpoint_heat"))
         _put(latency, labels, frame.value(entity, "latency_p95_seconds"))
+        _put(tokens, labels, frame.value(entity, "token_equivalent_latency_seconds"))
     states: Children = []
     for entity in frame.of_kind(EntityKind.stage):
         name = (entity.stage or "", entity.modality or "")
@@ -136,6 +139,7 @@ def _frame(frame: Frame, tick: Tick) -> dict[Metric, Children]:
     return {
         metrics.ENDPOINT_HEAT: heat,
         metrics.ENDPOINT_P95: latency,
+        ENDPOINT_TOKEN_LATENCY: tokens,
         **_instances(frame),
         **_routes(frame, modality),
         metrics.STAGE_STATE: states,

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from hotstage.frame.class_table import ClassTable, no_classes
 from hotstage.sinks.base import Tick
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.readings import Reading, Readings
@@ -26,8 +27,13 @@ class PrometheusSink:
 
     name = "prometheus"
 
-    def __init__(self, facts: Callable[[], SelfFacts], slos: Slos | None = None) -> None:
-        self.readings = Readings(facts, slos)
+    def __init__(
+        self,
+        facts: Callable[[], SelfFacts],
+        slos: Slos | None = None,
+        classes: Callable[[int], ClassTable] = no_classes,
+    ) -> None:
+        self.readings = Readings(facts, slos, classes)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(Scrape(self.readings.collect))
         self._cached: dict[str, tuple[float, bytes]] = {}

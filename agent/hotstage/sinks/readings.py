@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from hotstage.frame.class_table import ClassTable, no_classes
 from hotstage.sinks import metrics
 from hotstage.sinks.base import Tick
+from hotstage.sinks.classes import class_children
 from hotstage.sinks.counts import Counts
 from hotstage.sinks.engines import collectors_last
 from hotstage.sinks.metric import Metric
@@ -37,8 +39,15 @@ class Reading:
 class Readings:
     """`publish` on the tick; `collect` from any thread."""
 
-    def __init__(self, facts: Callable[[], SelfFacts], slos: Slos | None = None) -> None:
+    def __init__(
+        self,
+        facts: Callable[[], SelfFacts],
+        slos: Slos | None = None,
+        classes: Callable[[int], ClassTable] = no_classes,
+    ) -> None:
+        """`classes`: time of the last fast tick → classes of finished requests as of it."""
         self._facts = facts
+        self._classes = classes
         self._slos = slos or Slos(())
         self._lock = threading.Lock()
         self._counts = Counts(self._slos)
@@ -63,10 +72,13 @@ class Readings:
 
     def collect(self) -> Iterator[Reading]:
         """Everything that has a child, in the order of the metric table."""
-        facts = self._facts()
+        facts, told = self._facts(), self._tick
+        # Not under the lock: a table of classes is sorted, and the tick must not wait for that.
+        table = no_classes(0) if told is None else self._classes(told.pulse.at_ns)
         with self._lock:
             tick = self._tick
-            children = {} if tick is None else self._within_caps(gauges(tick))
+            children = {} if tick is None else gauges(tick)
+            children = self._within_caps(children | class_children(table))
             for tally in self._counts.tallies:
                 children[tally.metric] = list(tally.items())
             children[metrics.GPU_XID_LAST] = list(self._counts.xid_last_seconds.items())

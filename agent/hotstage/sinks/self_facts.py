@@ -54,6 +54,10 @@ class SelfFacts:
     notifier: NotifierReport | None = None
     is_reload_refused: bool = False
     otlp: OtlpState | None = None
+    threadless: int = 0
+    """Connections that were closed because no thread could be had."""
+    log_records: Mapping[str, int] = field(default_factory=dict)
+    """Those that systemd's journal did not take: refused (written to standard error), dropped."""
 
 
 def self_children(facts: SelfFacts, *, is_ticking: bool) -> dict[Metric, Children]:
@@ -79,6 +83,8 @@ def self_children(facts: SelfFacts, *, is_ticking: bool) -> dict[Metric, Childre
         metrics.MAP_BYTES: [((), float(facts.map_bytes))],
         metrics.RELOAD_OK: [((), float(not facts.is_reload_refused))],
         metrics.PAGE_DROPPED: [((), float(facts.page_dropped))],
+        metrics.API_THREADLESS: [((), float(facts.threadless))],
+        metrics.LOG_RECORDS: [((fate,), float(count)) for fate, count in facts.log_records.items()],
         metrics.SINK_ERRORS: [((name,), float(count)) for name, count in facts.sink_errors.items()],
     }
     if facts.otlp is not None:

@@ -142,6 +142,7 @@ def test_a_listener_outlives_a_time_without_threads(serve, monkeypatch):
                 assert unix.recv(1 << 16).startswith(b"HTTP/1.1 503")
     for is_unix in (False, True):
         assert served.ask("/healthz", unix=is_unix).status == 200, "every place was given back"
+    assert served.server.threadless == 12, "of both listeners"
 
 
 @pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01"])

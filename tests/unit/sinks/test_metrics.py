@@ -9,6 +9,7 @@ import re
 import pytest
 
 from hotstage.sinks import metrics
+from hotstage.sinks.budget import HISTOGRAMS_MAX, PARTS, SERIES_MAX, part_of, series_by_part
 from hotstage.sinks.metrics import METRICS, REQUEST_EDGES, STAGE_EDGES
 
 UNITS = ("seconds", "bytes", "ratio", "total", "info", "celsius", "watts", "joules")
@@ -49,9 +50,19 @@ def test_a_host_never_exports_more_than_five_thousand_series_and_three_hundred_h
         (metric.cap if metric.labels else 1) * (len(metric.edges) + 3 if metric.kind == "histogram" else 1)
         for metric in METRICS
     )
-    assert series == sum(metric.series_max for metric in METRICS)
-    assert series <= 5000
-    assert sum(metric.cap for metric in METRICS if metric.kind == "histogram") <= 300
+    assert series == sum(metric.series_max for metric in METRICS) == sum(PARTS.values())
+    assert series <= SERIES_MAX == 5000
+    histograms = sum(metric.cap for metric in METRICS if metric.kind == "histogram")
+    assert histograms <= HISTOGRAMS_MAX == 300
+
+
+def test_every_part_of_the_budget_is_what_the_caps_of_its_metrics_add_up_to():
+    assert series_by_part(METRICS) == PARTS
+
+
+def test_a_metric_belongs_to_the_part_that_says_most_of_its_name():
+    assert part_of(metrics.CALLS) == "calls" and part_of(metrics.CALL_ERRORS) == "call"
+    assert part_of(metrics.TICKS) == part_of(metrics.AGENT_CPU) == "agent"
 
 
 def prometheus_name(metric):
