@@ -8,7 +8,6 @@ import math
 import socket
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,7 +139,7 @@ def test_counts_and_quantiles_per_class_and_component_are_those_of_the_truth(tol
     times = defaultdict(list)
     for span in told.truth["stages"]:
         times[span["stage"]].append((span["ended_ns"] - span["began_ns"]) / 1e9)
-    for row in told.components["components"]:
+    for row in [each for each in told.components["components"] if each["kind"] == "stage"]:
         true = times.pop(row["stage"], [])
         assert row["count"] == len(true), row
         if len(true) >= MIN_SAMPLES:
