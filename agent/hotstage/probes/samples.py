@@ -41,6 +41,7 @@ class FastSample:
     losses:   by name, cumulative since load.
     unclean:  entries that came or went during the read, so may be missing or stale here.
     batches:  BATCH_EVENT_DTYPE (B,), batches that ended since the last read, in parts of up to 64 members.
+    shares:   what `stages.shares` has made of them, a row for each member; None before.
     """
 
     at_ns: int
@@ -52,6 +53,7 @@ class FastSample:
     losses: Mapping[str, int]
     unclean: int
     batches: NDArray[np.void] = field(default_factory=_no_batches)
+    shares: NDArray[np.void] | None = None
 
 
 @dataclass(frozen=True, slots=True)

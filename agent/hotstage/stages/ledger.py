@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hotstage.probes.maps.layout import FINISHED_DTYPE
+from hotstage.probes.maps.layout import FINISHED_DTYPE, STAGE_SLOT_DTYPE, UNKNOWN_US
 from hotstage.probes.maps.layout import REQUEST_DTYPE as KERNEL_REQUEST_DTYPE
 from hotstage.stages.pulse import NameTable, Rows
-from hotstage.stages.slots import stage_of_slots
+from hotstage.stages.slots import identities, stage_of_slots
 from hotstage.stages.spans import OUTCOME_LOST, REQUEST_DTYPE, SPAN_DTYPE, modality_of_masks
 from hotstage.stages.stage import STAGE_SLOTS, Stage
 
@@ -38,6 +38,8 @@ _COPIED = (
 )
 _OF_REQUEST = ("request_hash", "cgroup_id", "pid", "endpoint", "instance", "model")
 TOKENS_DTYPE = np.dtype([("pid", np.uint32), ("tokens", np.uint64)])
+_WAITS = ("run_queue_ns", "sync_ns", "copy_ns", "alloc_ns")
+_WAITS_AT = slice(STAGE_SLOT_DTYPE.fields["run_queue_us"][1], STAGE_SLOT_DTYPE.fields["tokens"][1])  # type: ignore[index]
 _RAW = np.dtype((np.void, KERNEL_REQUEST_DTYPE.itemsize))
 _STATE_AT = FINISHED_DTYPE.itemsize - KERNEL_REQUEST_DTYPE.itemsize
 
@@ -63,6 +65,7 @@ class _Sums:
     counts: NDArray[np.uint16]
     totals: NDArray[np.uint64]
     tokens: NDArray[np.uint32]
+    waits: NDArray[np.uint32]  # (N, STAGE_SLOTS, 4) µs, as in the kernel
     misses: NDArray[np.uint8]
     rows: Rows  # REQUEST_DTYPE, as last seen
 
@@ -73,6 +76,7 @@ class _Sums:
             self.counts.take(place, axis=0),
             self.totals.take(place, axis=0),
             self.tokens.take(place, axis=0),
+            self.waits.take(place, axis=0),
             self.misses.take(place),
             self.rows.take(place),
         )
@@ -97,7 +101,13 @@ class Ledger:
         look = _Look(requests, finished)
         told, is_new = _told(before, look.keys)
         now = _Sums(
-            look.keys, told.counts, told.totals, told.tokens, told.misses, self._rows(look, told, is_new)
+            look.keys,
+            told.counts,
+            told.totals,
+            told.tokens,
+            told.waits,
+            told.misses,
+            self._rows(look, told, is_new),
         )
         ended, still_open = _settle(at_ns, look, now)
         alive, over = _part(look, now, finished)
@@ -148,11 +158,8 @@ class _Look:
         raw = requests.view(_RAW)
         if len(finished):
             raw = np.concatenate([finished.getfield(_RAW, _STATE_AT), raw])
-        rows = raw.view(KERNEL_REQUEST_DTYPE)
-        with np.errstate(over="ignore"):
-            key = rows["request_hash"] * np.uint64(0x9E3779B97F4A7C15)
-            key ^= rows["cgroup_id"] * np.uint64(0xC2B2AE3D27D4EB4F)
-            key ^= rows["started_ns"] * np.uint64(0x165667B19E3779F9)
+        rows = raw.view(requests.dtype)
+        key = identities(rows)
         order = np.argsort(key, kind="stable")
         key = key[order]
         wanted = rows["started_ns"][order] != 0  # 0: the kernel is still filling it in
@@ -160,10 +167,16 @@ class _Look:
         if not wanted.all():
             key, order = key[wanted], order[wanted]
         self.keys: NDArray[np.uint64] = key
-        self.rows = raw.take(order).view(KERNEL_REQUEST_DTYPE)
+        self.rows = raw.take(order).view(requests.dtype)
         self.stages = self.rows["stages"]
         self.place = order  # where a row came from: among the finished ones where `is_over`
         self.is_over = order < len(finished)
+
+    def waits(self, row: NDArray[np.intp], stage: NDArray[np.intp]) -> NDArray[np.uint32]:
+        """(K, 4) µs of these slots, moved at once."""
+        raw = self.stages.view(np.uint8).reshape(*self.stages.shape, STAGE_SLOT_DTYPE.itemsize)
+        waits: NDArray[np.uint32] = np.ascontiguousarray(raw[row, stage, _WAITS_AT]).view(np.uint32)
+        return waits
 
 
 def _no_sums(keys: NDArray[np.uint64] | None = None) -> _Sums:
@@ -175,6 +188,7 @@ def _no_sums(keys: NDArray[np.uint64] | None = None) -> _Sums:
         counts=np.zeros((size, STAGE_SLOTS), np.uint16),
         totals=np.zeros((size, STAGE_SLOTS), np.uint64),
         tokens=np.zeros((size, STAGE_SLOTS), np.uint32),
+        waits=np.zeros((size, STAGE_SLOTS, len(_WAITS)), np.uint32),
         misses=np.zeros(size, np.uint8),
         rows=np.zeros(size, REQUEST_DTYPE),
     )
@@ -210,7 +224,7 @@ def _told(before: _Sums, keys: NDArray[np.uint64]) -> tuple[_Sums, NDArray[np.bo
     told = before.take(place)
     told.misses[:] = 0
     if is_new.any():
-        for values in (told.counts, told.totals, told.tokens, told.rows):
+        for values in (told.counts, told.totals, told.tokens, told.waits, told.rows):
             values[is_new] = np.zeros((), values.dtype)
     return told, is_new
 
@@ -234,16 +248,29 @@ def _settle(at_ns: int, look: _Look, now: _Sums) -> tuple[Rows, Rows]:
         ended["count"] = count - now.counts[row, stage]  # uint16: wraps as the kernel's does
         ended["duration_ns"] = np.where(total > told, total - told, 0)
         ended["tokens"] -= np.minimum(ended["tokens"], now.tokens[row, stage])
+        waits = look.waits(row, stage)
+        for place, name in enumerate(_WAITS):
+            ended[name] = _grown_ns(waits[:, place], now.waits[row, stage, place])
+        now.waits[row, stage] = waits
         np.copyto(now.counts, counts, where=done)
         np.copyto(now.totals, totals, where=done)
         np.copyto(now.tokens, look.stages["tokens"], where=done)
     if len(still_open):
         still_open["is_open"] = True
+        for name in _WAITS:
+            still_open[name] = np.nan
         still_open["duration_ns"] = np.maximum(np.int64(at_ns) - still_open["began_ns"].astype(np.int64), 0)
         # A slot that was closed before holds the tokens of its closed spans; this one's are not said yet.
         still_open["tokens"] *= counts[open_row, open_stage] == 0
     _say_output(spans, now.rows["output_tokens"][both_rows])
     return ended, still_open
+
+
+def _grown_ns(now_us: NDArray[np.uint32], told_us: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """By how much the kernel's sums have grown; NaN where it does not know, or has begun anew."""
+    told = np.where(told_us == UNKNOWN_US, 0, told_us).astype(np.float64)
+    grown = (now_us - told) * 1e3
+    return np.where((now_us == UNKNOWN_US) | (grown < 0), np.nan, grown)
 
 
 def _say_output(spans: Rows, output: NDArray[np.uint32]) -> None:
@@ -294,7 +321,7 @@ def _joined(first: _Sums, second: _Sums) -> _Sums:
     both = _Sums(
         *(
             np.concatenate([getattr(first, name), getattr(second, name)])
-            for name in ("key", "counts", "totals", "tokens", "misses", "rows")
+            for name in ("key", "counts", "totals", "tokens", "waits", "misses", "rows")
         )
     )
     return both.take(np.argsort(both.key, kind="stable"))

@@ -22,9 +22,16 @@ SPAN_DTYPE = np.dtype(
         ("pid", np.uint32),
         ("tokens", np.uint32),  # ended: of all `count` spans together; open: as far as known
         ("count", np.uint16),  # ended: spans summed in this row, nearly always 1; open: 0
-        ("stage", np.uint8),
+        ("stage", np.uint8),  # 32..63: one that its process made up; what that is, `label` says
         ("modality", np.uint8),
         ("is_open", np.bool_),
+        ("label", np.uint16),  # the stage in `NameTable.stages`: the same in all processes, unlike `stage`
+        # What threads that worked for these spans, or their share of a batch, spent waiting for a CPU and in
+        # calls that wait, copy, allocate. NaN: nobody knows; so is all of a span that is open.
+        ("run_queue_ns", np.float64),
+        ("sync_ns", np.float64),
+        ("copy_ns", np.float64),
+        ("alloc_ns", np.float64),
         *_NAME_FIELDS,
     ]
 )
@@ -38,7 +45,7 @@ REQUEST_DTYPE = np.dtype(
         ("updated_ns", np.uint64),  # when a mark last spoke of it
         ("stage_mask", np.uint64),
         ("open_mask", np.uint64),
-        ("launches", np.uint64),
+        ("launches", np.float64),  # its own and its shares of batches
         ("pid", np.uint32),
         ("output_tokens", np.uint32),
         ("errors", np.uint32),

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work of batches, split among their members by tokens: samples in, samples whose requests hold it out.
+
+The kernel tells each batch once, with what its thread did from begin to end. A member's share is its tokens ÷
+the batch's. From then on the share is part of every row of its request, in flight and finished: `launches`
+and `bytes` (here floats), the waits of the member's stage, and the context that the stage ran in. Nothing is
+made up: the shares of one batch never add up to more than its work, however it is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotstage.probes.maps.layout import (
+    BATCH_MEMBERS,
+    CONTEXTS,
+    FINISHED_DTYPE,
+    REQUEST_DTYPE,
+    UNKNOWN_NS,
+    UNKNOWN_US,
+)
+from hotstage.probes.samples import FastSample
+from hotstage.stages.pulse import Rows
+from hotstage.stages.slots import identities, slots_of_stages
+
+UNCLAIMED = "unclaimed_batch_shares"
+"""A loss of user space: shares of members that are no request in flight, or of none any more."""
+
+WAITS = ("run_queue", "sync", "copy", "alloc")
+_MISSES_BEFORE_GONE = 6  # as the ledger's, and one
+_SUMS = ("launches", "bytes", "errors", *(f"{wait}_ns" for wait in WAITS))
+
+
+def _with_floats(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
+    """The same layout, with `launches` and `bytes` as floats in place of the kernel's integers."""
+    assert dtype.fields is not None and dtype.names is not None
+    kinds = {name: "<f8" if name in ("launches", "bytes") else dtype.fields[name][0] for name in dtype.names}
+    return np.dtype(list(kinds.items()))
+
+
+SHARED_REQUEST_DTYPE = _with_floats(REQUEST_DTYPE)
+"""REQUEST_DTYPE with `launches` and `bytes` as floats: its own and its shares of batches."""
+
+SHARED_FINISHED_DTYPE = _with_floats(FINISHED_DTYPE)
+
+SHARE_DTYPE = np.dtype(
+    [
+        ("request_hash", np.uint64),
+        ("cgroup_id", np.uint64),
+        ("ended_ns", np.uint64),  # of the batch
+        ("context", np.uint64),  # 0 = not seen
+        ("pid", np.uint32),
+        ("device", np.uint32),
+        ("tokens", np.uint32),
+        ("stage", np.uint8),
+        ("modality", np.uint8),
+        ("batch_stage", np.uint8),  # under which the kernel counted the calls
+        ("batch_modality", np.uint8),
+        *((name, np.float64) for name in _SUMS),  # run_queue_ns: NaN where the kernel does not tell
+    ]
+)
+"""One member of one batch."""
+
+_HELD_DTYPE = np.dtype(
+    [
+        ("identity", np.uint64),
+        ("context", np.uint64),
+        ("device", np.uint32),
+        ("stage", np.uint8),
+        ("misses", np.uint8),
+        *((name, np.float64) for name in _SUMS),
+    ]
+)
+
+
+@dataclass(slots=True)
+class _Split:
+    """How much of a batch that ends in several parts has been told of: its thread's last one only."""
+
+    began_ns: int
+    told: float
+
+
+class BatchShares:
+    """Keeps the shares of requests in flight. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._held: Rows = np.zeros(0, _HELD_DTYPE)  # a row for each request and stage, by both
+        self._early: Rows = np.zeros(0, SHARE_DTYPE)  # of requests not seen yet; they get one more look
+        self._last: dict[int, _Split] = {}
+        self._unclaimed = 0
+
+    def apply(self, sample: FastSample) -> FastSample:
+        """The sample with each request's shares in its row, `requests` and `finished` as SHARED_…_DTYPE, and
+        `shares` (SHARE_DTYPE): those of the batches that it tells of. The rows handed in are changed.
+        """
+        shares = self._split(sample.batches)
+        requests = _floats(sample.requests, SHARED_REQUEST_DTYPE)
+        finished = _floats(sample.finished, SHARED_FINISHED_DTYPE)
+        if len(shares) or len(self._early) or len(self._held):
+            self._settle(shares, requests, finished)
+        losses = {**sample.losses, UNCLAIMED: self._unclaimed}
+        return replace(sample, requests=requests, finished=finished, shares=shares, losses=losses)
+
+    def _settle(self, shares: Rows, requests: Rows, finished: Rows) -> None:
+        """Shares to the requests they belong to, then what each is held to have had into its row."""
+        fresh = np.concatenate([self._early, shares]) if len(self._early) else shares
+        is_late = np.arange(len(fresh)) < len(self._early)
+        known = _Known(requests, finished)
+        owner = known.owner_of(fresh)
+        has_owner = owner >= 0
+        self._unclaimed += int(np.count_nonzero(is_late & ~has_owner))
+        self._early = fresh[~has_owner & ~is_late]
+        fresh, owner = fresh[has_owner], owner[has_owner]
+        if len(fresh):
+            self._held = _summed(self._held, known.identities[owner], fresh)
+        if len(self._held) == 0:
+            return
+        for rows in (requests, finished):
+            _add(rows, self._held)
+        over, flying = identities(finished), identities(requests)
+        held = self._held[~np.isin(self._held["identity"], over)]
+        held["misses"] = np.where(np.isin(held["identity"], flying), 0, held["misses"] + 1)
+        self._held = held[held["misses"] <= _MISSES_BEFORE_GONE]
+
+    def _split(self, batches: Rows) -> Rows:
+        """One share for each member of these parts of batches."""
+        if len(batches) == 0:
+            self._last.clear()
+            return np.zeros(0, SHARE_DTYPE)
+        batch, work = batches["batch"], batches["work"]
+        member = batch["member"]
+        is_there = np.arange(BATCH_MEMBERS) < batch["members"][:, None]
+        total = np.maximum(batch["tokens_total"].astype(np.float64), 1.0)
+        share = np.where(is_there, member["tokens"] / total[:, None], 0.0)
+        share *= self._room(batches, share.sum(axis=1))[:, None]
+        part, place = np.nonzero(is_there)
+        rows = np.zeros(len(part), SHARE_DTYPE)
+        for name in ("request_hash", "tokens", "stage", "modality"):
+            rows[name] = member[name][part, place]
+        for name, source in (("cgroup_id", "cgroup_id"), ("ended_ns", "ended_ns"), ("pid", "tgid")):
+            rows[name] = batches[source][part]
+        rows["context"], rows["device"] = batches["context"][part], batches["device"][part]
+        rows["batch_stage"] = batch["word"][part] & np.uint64(0xFF)
+        rows["batch_modality"] = batch["word"][part] >> np.uint64(8) & np.uint64(0xFF)
+        for name in _SUMS:
+            done = work[name].astype(np.float64)
+            if name == "run_queue_ns":
+                done[work[name] == UNKNOWN_NS] = np.nan
+            rows[name] = done[part] * share[part, place]
+        return rows
+
+    def _room(self, batches: Rows, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(B,) factors at which no batch gives more than itself, told in how many parts soever."""
+        columns = (batches["tid"].tolist(), batches["began_ns"].tolist(), wanted.tolist())
+        factors = []
+        last, self._last = self._last, {}
+        for tid, began_ns, share in zip(*columns, strict=True):
+            split = self._last.get(tid) or last.get(tid)
+            if split is None or split.began_ns != began_ns:
+                split = _Split(began_ns, 0.0)
+            self._last[tid] = split
+            given = min(share, max(1.0 - split.told, 0.0))
+            split.told += given
+            factors.append(given / share if share > 0 else 0.0)
+        return np.array(factors)
+
+
+class _Known:
+    """Requests of one look, to be found by the hash of their id, their cgroup and a time of their life."""
+
+    def __init__(self, requests: Rows, finished: Rows) -> None:
+        columns = {
+            name: np.concatenate([finished[name], requests[name]])
+            for name in ("request_hash", "cgroup_id", "started_ns")
+        }
+        name = _mixed(columns["request_hash"], columns["cgroup_id"])
+        order = np.lexsort((columns["started_ns"], name))
+        self._names, self._started_ns = name[order], columns["started_ns"][order]
+        self.identities = np.concatenate([identities(finished), identities(requests)])[order]
+
+    def owner_of(self, shares: Rows) -> NDArray[np.intp]:
+        """(S,) index into `identities`, -1 for none: the last that had begun when the batch ended."""
+        names = _mixed(shares["request_hash"], shares["cgroup_id"])
+        owner = np.searchsorted(self._names, names, side="right") - 1
+        for _ in range(2):  # an id that came back within one look: the one before
+            is_later = (owner >= 0) & (self._started_ns[owner] > shares["ended_ns"])
+            owner = np.where(is_later, owner - 1, owner)
+        is_named = (owner >= 0) & (self._names[owner] == names) if len(self._names) else owner >= 0
+        found: NDArray[np.intp] = np.where(is_named, owner, -1)
+        return found
+
+
+def _mixed(request_hash: NDArray[np.uint64], cgroup_id: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        mixed: NDArray[np.uint64] = request_hash * np.uint64(0x9E3779B97F4A7C15) ^ cgroup_id
+    return mixed
+
+
+def _floats(rows: Rows, dtype: np.dtype[np.void]) -> Rows:
+    """The same memory with its integers turned into floats; rows that have them already stay."""
+    if rows.dtype == dtype:
+        return rows
+    shared = rows.view(dtype)
+    for name in ("launches", "bytes"):
+        shared[name] = rows[name]  # integers below 2^53 are exact
+    return shared
+
+
+def _summed(held: Rows, owners: NDArray[np.uint64], shares: Rows) -> Rows:
+    """`held` with these shares added, one row for each request and stage."""
+    rows = np.zeros(len(shares), _HELD_DTYPE)
+    rows["identity"] = owners
+    for name in ("stage", "context", "device", *_SUMS):
+        rows[name] = shares[name]
+    rows = np.concatenate([held, rows])
+    order = np.lexsort((rows["stage"], rows["identity"]))  # stable: of one request and stage the newest last
+    rows = rows[order]
+    is_last = np.ones(len(rows), np.bool_)
+    is_last[:-1] = (rows["identity"][1:] != rows["identity"][:-1]) | (rows["stage"][1:] != rows["stage"][:-1])
+    begins = np.flatnonzero(np.roll(is_last, 1))
+    summed = rows[is_last]
+    for name in _SUMS:
+        summed[name] = np.add.reduceat(rows[name], begins)
+    return summed
+
+
+def _add(rows: Rows, held: Rows) -> None:
+    """What is held of these requests into their rows."""
+    if len(rows) == 0:
+        return
+    keys = identities(rows)
+    order = np.argsort(keys, kind="stable")
+    at = np.minimum(np.searchsorted(keys, held["identity"], sorter=order), len(keys) - 1)
+    place = order[at]
+    mine = np.flatnonzero(keys[place] == held["identity"])
+    if len(mine) == 0:
+        return
+    place, own = place[mine], held[mine]
+    np.add.at(rows["launches"], place, own["launches"])
+    np.add.at(rows["bytes"], place, own["bytes"])
+    np.add.at(rows["errors"], place, np.rint(own["errors"]).astype(np.uint32))
+    slots = slots_of_stages(rows["own_stages"][place], own["stage"])
+    is_slot = slots >= 0
+    for wait in WAITS:
+        _add_wait(rows["stages"][f"{wait}_us"], place[is_slot], slots[is_slot], own[f"{wait}_ns"][is_slot])
+    _bind(rows, place, own)
+
+
+def _add_wait(
+    waits: NDArray[np.uint32], place: NDArray[np.intp], slots: NDArray[np.intp], more_ns: NDArray[np.float64]
+) -> None:
+    """Microseconds more in these slots; a sum that nobody had begun begins, one that ends stays there."""
+    before = waits[place, slots]
+    base = np.where(before == UNKNOWN_US, 0, before).astype(np.float64)
+    after = np.minimum(base + np.rint(more_ns / 1e3), UNKNOWN_US - 1)
+    is_told = ~np.isnan(after)
+    waits[place[is_told], slots[is_told]] = after[is_told].astype(np.uint32)
+
+
+def _bind(rows: Rows, place: NDArray[np.intp], held: Rows) -> None:
+    """The contexts that batches ran in beside those that the request's own threads were seen in."""
+    contexts = rows["contexts"]
+    columns: tuple[list[Any], ...] = (
+        place.tolist(),
+        held["context"].tolist(),
+        held["device"].tolist(),
+        held["stage"].tolist(),
+    )
+    for row, context, device, stage in zip(*columns, strict=True):
+        if not context or stage > 63:
+            continue
+        bound = contexts[row]["context"].tolist()
+        at = bound.index(context) if context in bound else bound.index(0) if 0 in bound else CONTEXTS
+        if at < CONTEXTS:
+            contexts["context"][row, at], contexts["device"][row, at] = context, device
+            contexts["stage_mask"][row, at] |= np.uint64(1 << stage)
