@@ -40,7 +40,7 @@ class KernelRequest:
         slot["began_ns"], slot["open"], slot["modality"] = at_ns, slot["open"] + 1, modality
         slot["tokens"] += tokens
         self.row["open_mask"] |= np.uint64(1 << stage)
-        return self
+        return self._mark(stage, at_ns, modality)
 
     def end(self, stage, at_ns):
         slot = self.row["stages"][stage]
@@ -48,6 +48,15 @@ class KernelRequest:
         slot["open"], slot["count"] = slot["open"] - 1, slot["count"] + 1
         self.row["open_mask"] &= ~np.uint64(1 << stage)
         self.row["stage_mask"] |= np.uint64(1 << stage)
+        return self._mark(stage, at_ns, slot["modality"])
+
+    def _mark(self, stage, at_ns, modality):
+        if modality > Modality.unknown:
+            return self
+        word = np.uint64(stage << 56 | at_ns >> 8)
+        self.row["modality_words"][modality] = word
+        if not self.row["modality_first_words"][modality]:
+            self.row["modality_first_words"][modality] = word
         return self
 
     def finished(self, at_ns, outcome=0, output_tokens=0):

@@ -25,6 +25,9 @@ def span(stage, modality, began_ns, duration_ns, *, request=1, pid=100, tokens=0
         began_ns,
         duration_ns,
     )
+    row["label"] = stage
+    for wait in ("run_queue_ns", "sync_ns", "copy_ns", "alloc_ns"):
+        row[wait] = np.nan
     row["request_hash"], row["pid"], row["tokens"], row["instance"] = request, pid, tokens, instance
     row["is_open"], row["count"], row["endpoint"] = is_open, not is_open, VISION
     return row

@@ -242,6 +242,8 @@ class Streams:
                 span.stage,
                 request.modality,
                 False,
+                span.stage,
+                *(np.nan for _ in range(4)),
                 names.endpoints.intern(ENDPOINTS[request.modality]),
                 names.instances.intern(f"i-{request.instance}"),
                 names.models.intern("vlm"),

@@ -7,7 +7,7 @@ every 100 ms, work of fixed size; `slow` every second.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hotstage.breaker.record import BreakerRecord, Transition
@@ -23,9 +23,10 @@ from hotstage.frame.fuse import Fuser
 from hotstage.frame.history import History
 from hotstage.frame.request_costs import Penalties
 from hotstage.frame.request_statistics import RequestStatistics
-from hotstage.frame.request_timings import OwnNames, RequestTimings
+from hotstage.frame.request_timings import RequestTimings
 from hotstage.host.samples import HostSample
 from hotstage.probes.samples import CallSample, FastSample
+from hotstage.stages.labels import OwnNames, no_names
 from hotstage.stages.pulse import Pulse
 from hotstage.stages.tracker import Tracker
 from hotstage.windows.assembler import Assembler
@@ -52,9 +53,10 @@ class Line:
         rules: Sequence[Rule],
         *,
         tracker: Tracker | None = None,
-        own_names: OwnNames = dict,
+        own_names: Callable[[], OwnNames] = no_names,
     ) -> None:
-        self.tracker = tracker or Tracker()
+        """`own_names`: what processes call the stages that they made up, as of now."""
+        self.tracker = tracker or Tracker(own_names=own_names)
         self.fuser = Fuser(config.frame)
         self.history = History(config.frame.history_seconds)
         self.statistics = RequestStatistics(config.classes, config.frame)

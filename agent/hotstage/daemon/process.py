@@ -51,6 +51,7 @@ from hotstage.sinks.prometheus import PrometheusSink
 from hotstage.sinks.self_facts import SelfFacts
 from hotstage.sinks.slo import Slos
 from hotstage.stages.places import Places
+from hotstage.stages.shares import BatchShares
 from hotstage.store.deliveries import Deliveries
 from hotstage.store.retention import prune
 from hotstage.store.store import Store
@@ -109,7 +110,10 @@ class Daemon:
         rules, problems = load_rules(config.detect.rules_files, builtin=config.detect.builtin_rules)
         for problem in problems:
             log.warning("a rule is left out: %s", problem)
-        self.line = Line(config, clock, rules, own_names=self._stage_names)
+        self.devices = Devices(config.devices, clock)
+        self.engine = ProbeEngine(config.probes, clock, is_own=self.devices.owns)
+        self.line = Line(config, clock, rules, own_names=self.engine.stage_names)
+        self.shares = BatchShares()
         host = host_id()
         self.cell = ViewCell(socket.gethostname(), clock)
         self.store = Store(Path(config.store.directory), clock, boot_id())
@@ -134,8 +138,6 @@ class Daemon:
         restored = self.store.restored_breakers()
         self.line.restore(restored)
         self.publisher.know(restored)
-        self.devices = Devices(config.devices, clock)
-        self.engine = ProbeEngine(config.probes, clock, is_own=self.devices.owns)
         self.engines = Engines(config.engines, clock)
         self.host = HostSampler(clock, Path(config.probes.proc_root))
         self.overrides = OverrideDesk()
@@ -159,7 +161,7 @@ class Daemon:
             readings=self.prometheus.readings,
             clock=clock,
             identity=Identity(host, socket.gethostname(), __version__, clock.wall_ns()),
-            own_names=self._stage_names,
+            own_names=self.engine.stage_names,
         )
         self.sinks = Sinks([self.prometheus, *([self.otlp] if self.otlp else [])])
         api = Api(
@@ -196,7 +198,7 @@ class Daemon:
         """The whole program: read, judge, decide, publish."""
         began_ns = self._clock.monotonic_ns()
         ordered = carry_out(self.overrides, self.line.breakers, began_ns, self.line.detectors.repaired)
-        sample = self.engine.read_fast()
+        sample = self.shares.apply(self.engine.read_fast())
         self._poll_devices()
         if self.gpus.xids:
             sample = replace(sample, xids=sample.xids + self.gpus.xids)
@@ -225,7 +227,7 @@ class Daemon:
         self.sources.remember_frames(self.line.history.frames())
         uuids = self.engine.device_uuids()
         self.gpu_of_pid = _only_gpus(uuids)
-        self.sources.remember_places(Places(self.engine.contexts(), uuids))
+        self.sources.remember_places(Places(self.engine.contexts(), uuids, self.engine.stage_names()))
         self.endpoint_modality = dict(self.line.fuser.endpoint_modality)
         self.meter.took(began_ns, is_slow=True)
         return frame, calls
@@ -284,10 +286,6 @@ class Daemon:
             latency=self.line.timings.latency,
             heat_weight=self._config.frame.heat_weight,
         )
-
-    def _stage_names(self) -> Mapping[tuple[int, int], str]:
-        """Asked once requests have ended; the probes are loaded by then."""
-        return self.engine.stage_names()
 
     def _facts(self) -> SelfFacts:
         return self.sources.facts(

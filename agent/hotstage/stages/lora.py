@@ -32,6 +32,10 @@ def lora_rank_of(row: Any) -> int | None:
 
 
 def lora_module_of(row: Any) -> str | None:
-    """What the adapter changes; a number that no table knows is `other`."""
-    number = int(row["lora_module"])
+    """Of a kernel row of a request: what the adapter changes."""
+    return lora_module_name(int(row["lora_module"]))
+
+
+def lora_module_name(number: int) -> str | None:
+    """A number that no table knows is `other`."""
     return MODULES[number] if number < len(MODULES) else "other"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which CUDA contexts and devices belong to which process, and so to a request; values only.
 
-A request has no device of its own in the kernel: it is found by the threads that work for it, else by its
-stream, else by its process, if that has contexts on one device only. What none of them tells is unknown.
+The kernel notes the contexts that a request's stages ran in. Where it saw none, the device is found by the
+threads that work for it, else by its stream, else by its process, if that has contexts on one device only.
+What none of them tells is unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.stages.labels import own_stage_name
 from hotstage.stages.snapshot_types import Context, Device, DeviceSource
+from hotstage.stages.stage import OWN_STAGES, STAGE_IDS
 
 NO_DEVICE = 255
 """The kernel's word for a thread whose device it has not seen."""
@@ -31,6 +34,8 @@ class Places:
     """(pid, CUcontext) → device ordinal."""
     uuids: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """(pid, device ordinal) → `GPU-…`; as the process itself counts."""
+    stage_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """(pid, stage id) → what the process calls a stage that it made up itself."""
 
 
 class PlaceFinder:
@@ -39,11 +44,15 @@ class PlaceFinder:
     def __init__(self, places: Places, threads: NDArray[Any]) -> None:
         """`threads`: THREAD_DTYPE (T,)."""
         self._uuids = places.uuids
+        self._ordinals = places.contexts
         self._contexts: dict[int, list[Context]] = {}
         for (pid, context), ordinal in sorted(places.contexts.items()):
             self._contexts.setdefault(pid, []).append(Context(context, ordinal))
         self._streams = _streams(threads)
         self._known: dict[tuple[int, int, tuple[int, ...]], _Found] = {}
+        self._bound: dict[tuple[int, tuple[Binding, ...]], _Found] = {}
+        self._names: dict[tuple[int, int], list[str]] = {}
+        self._own_names = places.stage_names
 
     def find(self, pid: int, stream: int, ordinals: Sequence[int]) -> _Found:
         """(devices, contexts on them) of a request of `pid` that its threads are on `ordinals` for."""
@@ -53,6 +62,47 @@ class PlaceFinder:
             found = self._known[key] = self._look(*key)
         return found
 
+    def find_bound(self, pid: int, bindings: tuple[Binding, ...]) -> _Found:
+        """The same of a request whose stages are known to have run in these contexts."""
+        key = pid, bindings
+        found = self._bound.get(key)
+        if found is None:
+            found = self._bound[key] = self._of_bindings(pid, bindings)
+        return found
+
+    def stages_of(self, pid: int, mask: int) -> list[str]:
+        """Names of the stages in a request's mask, in pipeline order, its process's own ones after them."""
+        key = (pid if mask >> OWN_STAGES.start else 0), mask
+        found = self._names.get(key)
+        if found is None:
+            found = self._names[key] = [
+                own_stage_name(self._own_names, pid, bit) for bit in range(STAGE_IDS) if mask >> bit & 1
+            ]
+        return found
+
+    def name_of(self, pid: int, stage: int) -> str:
+        """A stage's name in this process."""
+        return own_stage_name(self._own_names, pid, stage)
+
+    def _of_bindings(self, pid: int, bindings: tuple[Binding, ...]) -> _Found:
+        masks: dict[int, int] = {}
+        by_context: dict[int, tuple[int, int]] = {}
+        for context, mask, device in bindings:
+            ordinal = device if device != NO_DEVICE else self._ordinals.get((pid, context), NO_DEVICE)
+            before = by_context.get(context, (ordinal, 0))
+            by_context[context] = before[0], before[1] | mask
+            masks[ordinal] = masks.get(ordinal, 0) | mask
+        contexts = [
+            Context(context, None if ordinal == NO_DEVICE else ordinal, self.stages_of(pid, mask))
+            for context, (ordinal, mask) in by_context.items()
+        ]
+        devices = [
+            Device(ordinal, self._uuids.get((pid, ordinal)), "context", self.stages_of(pid, mask))
+            for ordinal, mask in sorted(masks.items())
+            if ordinal != NO_DEVICE
+        ]
+        return devices or None, contexts
+
     def _look(self, pid: int, stream: int, by_thread: tuple[int, ...]) -> _Found:
         contexts = self._contexts.get(pid, [])
         source: DeviceSource = "thread"
@@ -61,12 +111,15 @@ class PlaceFinder:
             ordinals, source = (by_stream,), "stream"
         if not ordinals:
             source = "process"
-            ordinals = tuple({context.ordinal for context in contexts})
+            ordinals = tuple({context.ordinal for context in contexts if context.ordinal is not None})
             if len(ordinals) != 1:
                 return None, None
         devices = [Device(ordinal, self._uuids.get((pid, ordinal)), source) for ordinal in ordinals]
         return devices, [context for context in contexts if context.ordinal in ordinals] or None
 
+
+Binding = tuple[int, int, int]
+"""CUcontext, mask of the stages that ran in it, device ordinal."""
 
 _Found = tuple[list[Device] | None, list[Context] | None]
 

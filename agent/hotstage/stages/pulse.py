@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.stages.labels import StageLabels
 from hotstage.stages.names import Names
 from hotstage.stages.spans import PROCESS_DTYPE, REQUEST_DTYPE, SPAN_DTYPE
 
@@ -30,6 +31,7 @@ class NameTable:
     endpoints: Names = field(default_factory=Names)
     instances: Names = field(default_factory=Names)
     models: Names = field(default_factory=Names)
+    stages: StageLabels = field(default_factory=StageLabels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Pulse:
     unclean: int
     """Entries that came or went during the read."""
     names: NameTable
+    shares: Rows | None = None
+    """SHARE_DTYPE: members of the batches that ended since the last pulse; None where there are none."""
 
 
 def empty_rows(dtype: np.dtype[Any]) -> Rows:

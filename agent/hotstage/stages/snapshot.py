@@ -43,7 +43,7 @@ def snapshot(
     requests, total = _oldest_first(sample.requests)
     keys = keys_of(requests)
     busy = BusyThreads(sample.threads, requests)
-    threads = busy.states(sample.at_ns, offset_ns, call_names, keys)
+    threads = busy.states(sample.at_ns, offset_ns, call_names, keys, places.stage_names)
     finder = PlaceFinder(places, sample.threads)
     taken_ns = sample.at_ns + offset_ns
     return Snapshot(

@@ -58,7 +58,7 @@ class Moved(Struct, frozen=True):
     steps: list[Step]
     open: list[OpenStage]
     output_tokens: Annotated[int, Meta(description="more than before")]
-    launches: Annotated[int | None, Meta(description="more than before; null where nobody counted")]
+    launches: Annotated[float | None, Meta(description="more than before; null where nobody counted")]
 
 
 class Still(Struct, frozen=True):
@@ -146,7 +146,7 @@ def _steps(then: RequestState, now: RequestState, offset_ns: int) -> list[Step]:
     return [step for _, step in sorted(steps, key=lambda each: order.get(each[0], len(order)))]
 
 
-def _grew(then: int | None, now: int | None) -> bool:
+def _grew(then: float | None, now: float | None) -> bool:
     return now is not None and now > (then or 0)
 
 

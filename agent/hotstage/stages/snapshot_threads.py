@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.stages.labels import OwnNames, own_stage_name
 from hotstage.stages.places import NO_DEVICE
 from hotstage.stages.snapshot_columns import ages_of, moments_of
 from hotstage.stages.snapshot_types import ThreadState
-from hotstage.stages.stage import NO_STAGE, modality_name, stage_name
+from hotstage.stages.stage import NO_STAGE, modality_name
 
 STAGE_THREADS_MAX = 4
 """Threads named for a request that none of them names, by stage."""
@@ -33,7 +34,12 @@ class BusyThreads:
         self.request_of = _request_of(self.rows, requests)
 
     def states(
-        self, at_ns: int, offset_ns: int, call_names: Mapping[int, str], request_keys: list[str]
+        self,
+        at_ns: int,
+        offset_ns: int,
+        call_names: Mapping[int, str],
+        request_keys: list[str],
+        own_names: OwnNames,
     ) -> list[ThreadState]:
         """One for each row, in order; times on the wall clock by `offset_ns`."""
         since, since_ns = moments_of(self.since_ns, offset_ns)
@@ -45,7 +51,7 @@ class BusyThreads:
             ThreadState(
                 pid,
                 tid,
-                None if stage == NO_STAGE else stage_name(stage),
+                None if stage == NO_STAGE else own_stage_name(own_names, pid, stage),
                 None if stage == NO_STAGE else modality_name(modality),
                 call_names.get(call, f"call_{call}") if call else None,
                 at,

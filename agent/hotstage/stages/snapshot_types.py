@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-DeviceSource = Literal["thread", "stream", "process"]
+DeviceSource = Literal["context", "thread", "stream", "process"]
 
 
 class OpenStage(Struct, frozen=True, gc=False):
@@ -39,11 +39,8 @@ class ModalityState(Struct, frozen=True, gc=False):
     """What a request has done in one modality."""
 
     modality: str
-    first_at: Time | None
+    first_at: Annotated[Time | None, Meta(description="its first mark, to 256 ns")]
     first_at_ns: int | None
-    first_is_exact: Annotated[
-        bool, Meta(description="false: a stage ran more than once, and the first time may be earlier")
-    ]
     last_at: Annotated[Time | None, Meta(description="its last mark, to 256 ns")]
     last_at_ns: int | None
     last_stage: str | None
@@ -56,13 +53,32 @@ class Device(Struct, frozen=True, gc=False):
     ordinal: int
     uuid: Annotated[str | None, Meta(description="null: the process never asked the driver for it")]
     source: Annotated[DeviceSource, Meta(description="what it is known by; `process` has one device only")]
+    stages: Annotated[list[str], Meta(description="that ran on it, so far as contexts tell")] = []
 
 
 class Context(Struct, frozen=True, gc=False):
-    """A CUDA context of the request's process on one of its devices."""
+    """A CUDA context that served the request, or is its process's on one of its devices."""
 
     context: Annotated[int, Meta(description="the CUcontext handle")]
-    ordinal: int
+    ordinal: Annotated[int | None, Meta(description="null: it was made before the probes were attached")]
+    stages: Annotated[
+        list[str], Meta(description="of the request that ran in it; empty: it is the process's, no more")
+    ] = []
+
+
+class Embedding(Struct, frozen=True, gc=False):
+    """An embedding that the server told of, by reference: where it lies is told to nobody."""
+
+    dims: int
+    dtype: str
+    stage: str
+
+
+class Lora(Struct, frozen=True, gc=False):
+    """The adapter that the request was served with, as `lora_apply` was opened."""
+
+    rank: int | None
+    module: str | None
 
 
 class ThreadState(Struct, frozen=True, gc=False):
@@ -112,11 +128,16 @@ class RequestState(Struct, frozen=True, gc=False):
     ]
     tokens: Annotated[dict[str, int], Meta(description="by modality, those that somebody said")]
     output_tokens: int
-    launches: Annotated[int | None, Meta(description="null: no thread has worked for it by name")]
+    launches: Annotated[
+        float | None,
+        Meta(description="with its share of batches; null: nobody has worked for it by name"),
+    ]
     bytes: int | None
     errors: int | None
     input_digest: Annotated[str | None, Meta(description="of the input as the server read it")]
     traceparent: str | None
+    lora: Lora | None = None
+    embedding: Embedding | None = None
 
 
 class Snapshot(Struct, frozen=True):

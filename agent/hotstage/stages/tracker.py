@@ -6,12 +6,13 @@ The one place that knows both sides: kernel rows come in (`probes/maps/layout.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.probes.samples import FastSample
+from hotstage.stages.labels import Labeller, OwnNames, no_names
 from hotstage.stages.ledger import Ledger
 from hotstage.stages.processes import IsAlive, Processes
 from hotstage.stages.pulse import NameTable, Pulse, Rows
@@ -29,8 +30,12 @@ _NOTHING_LOST: frozenset[str] = frozenset()
 class Tracker:
     """Feed it every fast sample in order; each ended stage comes out exactly once. Not thread-safe."""
 
-    def __init__(self, *, is_alive: IsAlive | None = None) -> None:
+    def __init__(
+        self, *, is_alive: IsAlive | None = None, own_names: Callable[[], OwnNames] = no_names
+    ) -> None:
+        """`own_names`: what processes call the stages that they made up, as of now."""
         self.names = NameTable()
+        self._labeller = Labeller(self.names.stages, own_names)
         self._ledger = Ledger(self.names)
         self._processes = Processes(is_alive)
         self._losses: dict[str, int] = {}
@@ -44,6 +49,9 @@ class Tracker:
         processes, dead = self._processes.advance(
             self._without_dead_threads(sample.threads), step.requests_open, step.output_tokens
         )
+        for spans in (step.ended, step.open):
+            if len(spans):
+                self._labeller.label(spans, sample.at_ns)
         open_spans, requests_open, requests_ended = step.open, step.requests_open, step.requests_ended
         if len(dead):
             lost = self._bury(dead, sample.at_ns)
@@ -69,6 +77,7 @@ class Tracker:
             stale=stale | {"gap"} if interval_ns > GAP_NS else stale,
             unclean=sample.unclean,
             names=self.names,
+            shares=sample.shares if sample.shares is not None and len(sample.shares) else None,
         )
 
     def _bury(self, dead: NDArray[np.uint32], at_ns: int) -> Rows:
