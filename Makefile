@@ -75,7 +75,7 @@ $(TESTS): $(STAMP)
 bpf: $(STAMP) ## compile the BPF programs
 	@$(MAKE) --no-print-directory -C bpf
 
-wheel: setup-tests ## both Python packages, source and wheel, into dist/
+wheel: setup-tests ## both Python packages, source and wheels, into dist/; the marks for x86-64 and arm64
 	@$(BIN)/python deploy/wheels.py
 
 deb: setup-tests ## a Debian package into dist/, with its virtual environment inside

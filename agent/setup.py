@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 import sysconfig
 from pathlib import Path
@@ -15,7 +14,7 @@ LIBRARY_NAME = "libhotstage_marks"
 INJECTION_NAME = "libhotstage_nvtx"
 NATIVE = "hotstage_marks/native"
 # The probe points are assembly without endbr64, so the objects must not claim to support branch tracking.
-MACHINE_FLAGS = ["-fcf-protection=none"] if platform.machine() in ("x86_64", "AMD64") else []
+MACHINE_FLAGS = ["-fcf-protection=none"] if sysconfig.get_platform().endswith("x86_64") else []
 # Without debug information, which names the folder of the build.
 COMPILE = ["-O2", "-g0", "-fvisibility=hidden", *MACHINE_FLAGS]
 # Calls stay inside the file that a watcher has attached to.

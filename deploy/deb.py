@@ -51,7 +51,7 @@ def main() -> int:
     arguments.into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         made = arguments.wheels or build_wheels(Path(scratch) / "wheels")
-        packages = sorted(made.glob("*.whl"))
+        packages = sorted(made.glob(f"*_{platform.machine()}.whl"))
         built = build(Path(scratch), arguments.into, packages, arguments.find_links)
     print(built)
     return 0

@@ -1,6 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds both distributions into dist/: a source archive each, and a wheel made from that archive.
+"""Builds both distributions into dist/: a source archive each, and wheels made from that archive.
+
+`hotstage` has a wheel for this machine. `hotstage-marks` has one for x86-64 and one for arm64, each for every
+Python from 3.9 on (the stable ABI): the other machine's is compiled by a cross compiler, where there is one.
+Its headers are this machine's; what the stable ABI uses of them is the same on both, which are 64-bit
+little-endian.
 
 Two builds of one commit are the same to the byte: times come from SOURCE_DATE_EPOCH, else from the commit.
 A wheel's platform is the oldest C library that its compiled parts run on (PEP 600), as they say themselves.
@@ -17,15 +22,21 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECTS = (ROOT, ROOT / "agent")
 OLDEST_GLIBC = (2, 17)
 """What a wheel without any compiled need would be tagged with: manylinux2014."""
+COMPILED = ("_native.abi3.so", "libhotstage_marks.so", "libhotstage_nvtx.so")
+"""What a wheel of the marks must not lack; installed from source without a compiler, it may."""
+CROSS = {"x86_64": "x86_64-linux-gnu-gcc", "aarch64": "aarch64-linux-gnu-gcc"}
 _FIRST_ZIP_TIME = 315_532_800
 """1980: a zip archive cannot hold an earlier one."""
 
@@ -42,6 +53,9 @@ def main() -> int:
     for project in arguments.projects or PROJECTS:
         for built in build(project, arguments.into):
             print(built)
+    for machine in CROSS.keys() - {platform.machine()}:
+        for archive in arguments.into.glob("hotstage_marks-*.tar.gz"):
+            print(build_for(machine, archive, arguments.into) or f"none for {machine}: no {CROSS[machine]}")
     return 0
 
 
@@ -59,15 +73,57 @@ def source_epoch() -> int:
 def build(project: Path, into: Path) -> list[Path]:
     """Source archive and wheel of one project; earlier ones of the same name are replaced."""
     with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", scratch, str(project)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{project}: the build failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        run_build(project, Path(scratch))
         (archive,) = Path(scratch).glob("*.tar.gz")
         (wheel,) = Path(scratch).glob("*.whl")
         settle(archive)
-        wheel = tag(wheel)
+        wheel = tag(wheel, platform.machine())
         return [Path(shutil.move(each, into / each.name)) for each in (archive, wheel)]
+
+
+def build_for(machine: str, archive: Path, into: Path) -> Path | None:
+    """The marks' wheel for another machine, from their source archive; None without its compiler."""
+    if shutil.which(CROSS[machine]) is None:
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(archive) as sources:
+            sources.extractall(f"{scratch}/sources", filter="data")
+        (project,) = Path(scratch, "sources").iterdir()
+        environment = {
+            "CC": CROSS[machine],
+            "LDSHARED": f"{CROSS[machine]} -shared",
+            "CFLAGS": f"-I{headers(machine, Path(scratch))}",
+            "_PYTHON_HOST_PLATFORM": f"linux-{machine}",
+        }
+        run_build(project, Path(scratch), "--wheel", environment=environment)
+        (wheel,) = Path(scratch).glob("*.whl")
+        wheel = tag(wheel, machine)
+        return Path(shutil.move(wheel, into / wheel.name))
+
+
+def headers(machine: str, scratch: Path) -> Path:
+    """Where Debian's `Python.h` finds a `pyconfig.h` for the machine: this machine's, it has no other."""
+    include = Path(sysconfig.get_path("include"))
+    own = Path(f"/usr/include/{platform.machine()}-linux-gnu", include.name)
+    folder = scratch / "include" / f"{machine}-linux-gnu"
+    folder.mkdir(parents=True)
+    (folder / include.name).symlink_to(own if own.is_dir() else include)
+    return folder.parent
+
+
+def run_build(
+    project: Path, into: Path, *flags: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    command = [sys.executable, "-m", "build", "--no-isolation", *flags, "--outdir", str(into), str(project)]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{project}: the build failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    for wheel in into.glob("hotstage_marks-*.whl"):
+        names = {Path(name).name for name in zipfile.ZipFile(wheel).namelist()}
+        if missing := set(COMPILED) - names:
+            raise SystemExit(f"{wheel.name}: not compiled: {missing}:\n{done.stderr[-2000:]}")
 
 
 def settle(archive: Path) -> None:
@@ -87,10 +143,12 @@ def settle(archive: Path) -> None:
         zipped.write(packed.getvalue())
 
 
-def tag(wheel: Path) -> Path:
-    """Replace `linux_ARCH` by the manylinux tag that its libraries allow."""
+def tag(wheel: Path, machine: str) -> Path:
+    """Replace `linux_ARCH` by the manylinux tags that its libraries allow."""
     major, minor = glibc_needed(wheel)
-    name = f"manylinux_{major}_{minor}_{platform.machine()}"
+    name = f"manylinux_{major}_{minor}_{machine}"
+    if (major, minor) == OLDEST_GLIBC:  # by its older name, too, for the pip of an older Python
+        name += f".manylinux2014_{machine}"
     command = [sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", name, str(wheel)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return wheel.parent / done.stdout.strip().splitlines()[-1]

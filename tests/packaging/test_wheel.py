@@ -30,7 +30,7 @@ NEEDED = (
 
 
 def wheel_of(folder: Path, name: str) -> zipfile.ZipFile:
-    (path,) = folder.glob(f"{name}-*.whl")
+    (path,) = folder.glob(f"{name}-*_{platform.machine()}.whl")
     return zipfile.ZipFile(path)
 
 
@@ -62,10 +62,15 @@ def test_every_file_of_the_packages_is_inside(wheels: Path):
 
 
 def test_compiled_parts_give_the_wheels_their_platforms(wheels: Path):
-    names = sorted(path.name for path in wheels.glob("*.whl"))
-    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    assert [name.split("-")[2:4] for name in names] == [["py3", "none"], [python, python]]
-    assert all("-manylinux_2_" in name and name.endswith(f"_{platform.machine()}.whl") for name in names)
+    names = [path.name for path in wheels.glob("*.whl")]
+    tags = {tuple(name.removesuffix(".whl").split("-")[2:]) for name in names}
+    ours = [system for python, abi, system in tags if (python, abi) == ("py3", "none")]
+    assert [system.rpartition("_2_")[0] for system in ours] == ["manylinux"]
+    assert ours[0].endswith(f"_{platform.machine()}")
+    assert tags - {("py3", "none", ours[0])} == {
+        ("cp39", "abi3", f"manylinux2014_{machine}.manylinux_2_17_{machine}")
+        for machine in ("x86_64", "aarch64")
+    }
 
 
 def test_the_licences_of_all_parts_are_inside(wheels: Path):

@@ -7,14 +7,17 @@ A distribution that is installed already, in whatever version, is left as it is.
 from __future__ import annotations
 
 import importlib.metadata
+import platform
 import sys
 import zipfile
 from pathlib import Path
 
 
 def fits(wheel: Path) -> bool:
-    """Whether the wheel's tags are for this interpreter: pure Python, its own version, or the stable ABI."""
-    python, abi = wheel.stem.split("-")[-3:-1]
+    """Whether the wheel's tags are for this machine and interpreter: pure, its own version, or stable ABI."""
+    python, abi, system = wheel.stem.split("-")[-3:]
+    if system != "any" and not system.endswith(platform.machine()):
+        return False
     own = f"cp{sys.version_info.major}{sys.version_info.minor}"
     return "py3" in python.split(".") or own in python.split(".") or abi == "abi3"
 
