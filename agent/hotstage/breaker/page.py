@@ -99,7 +99,7 @@ class BreakerPage:
             try:
                 self._lock = _lock(path)
                 undo.callback(os.close, self._lock)
-                self._map = _open(path)
+                self._map, self._file = _open(path)
             except BlockingIOError as error:
                 raise StoreError.of(
                     error,
@@ -152,6 +152,16 @@ class BreakerPage:
             self._generation[0] = self._generation[0] + 1 & 0xFFFFFFFF
         for name in self._slots.keys() - seen:
             self._words[self._slots.pop(name)[0]] = 0
+
+    def trouble(self) -> str | None:
+        """Why callers that open the page now do not find this one; None while they do."""
+        try:
+            status = os.stat(self.path, follow_symlinks=False)
+        except OSError as error:
+            return f"the breaker page {self.path} is not to be found: {error.strerror}"
+        if (status.st_dev, status.st_ino) != self._file:
+            return f"{self.path} is another file than the breaker page"
+        return None
 
     def close(self) -> None:
         """Leave the file for its readers; the words go stale by themselves. A second call does nothing."""
@@ -220,7 +230,8 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
-def _open(path: Path) -> mmap.mmap:
+def _open(path: Path) -> tuple[mmap.mmap, tuple[int, int]]:
+    """The page, and which file it is: device and inode."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         status = os.fstat(descriptor)
@@ -232,6 +243,6 @@ def _open(path: Path) -> mmap.mmap:
         # because a full disk would otherwise show as a bus error at the first write.
         if status.st_size < PAGE_BYTES:
             os.posix_fallocate(descriptor, 0, PAGE_BYTES)
-        return mmap.mmap(descriptor, PAGE_BYTES)
+        return mmap.mmap(descriptor, PAGE_BYTES), (status.st_dev, status.st_ino)
     finally:
         os.close(descriptor)

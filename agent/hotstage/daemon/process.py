@@ -163,7 +163,7 @@ class Daemon:
             identity=Identity(host, socket.gethostname(), __version__, clock.wall_ns()),
             own_names=self.engine.stage_names,
         )
-        self.sinks = Sinks([self.prometheus, *([self.otlp] if self.otlp else [])])
+        self.sinks = Sinks([self.prometheus, *([self.otlp] if self.otlp else [])], watched=("page",))
         api = Api(
             cell=self.cell,
             sources=self._table(),
@@ -229,6 +229,7 @@ class Daemon:
         self.gpu_of_pid = _only_gpus(uuids)
         self.sources.remember_places(Places(self.engine.contexts(), uuids, self.engine.stage_names()))
         self.endpoint_modality = dict(self.line.fuser.endpoint_modality)
+        self.sinks.note("page", self.page.trouble(), "restart the agent: it makes the page anew")
         self.meter.took(began_ns, is_slow=True)
         return frame, calls
 

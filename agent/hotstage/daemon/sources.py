@@ -153,6 +153,7 @@ class LiveSources:
             missed_symbols=len(coverage.missed),
             map_bytes=own.map_bytes,
             page_dropped=page_dropped,
+            is_ticking=not self._is_late(self._seconds_since_tick()),
             losses=coverage.losses,
             sink_errors=sink_errors,
             journal=self._publisher.journal_state(),
@@ -197,11 +198,15 @@ class LiveSources:
         self._lost_total = total
 
     def _status(self, checks: Document, late_seconds: float | None) -> str:
-        if late_seconds is None or late_seconds > TICK_LATE_SECONDS:
+        if self._is_late(late_seconds):
             return "failing"
         lossy = self._lossy_ns is not None and self._clock.monotonic_ns() - self._lossy_ns < LOSSY_NS
         refused = checks["journal"]["error"] is not None or checks["outbox"]["error"] is not None
         return "degraded" if lossy or refused or self.rules_left_out else "ok"
+
+    @staticmethod
+    def _is_late(seconds: float | None) -> bool:
+        return seconds is None or seconds > TICK_LATE_SECONDS
 
     def _seconds_since_tick(self) -> float | None:
         last_ns = self._meter.last_tick_ns

@@ -52,11 +52,14 @@ class Sink(Protocol):
 
 
 class Sinks:
-    """All outputs. An error of one is logged once until it works again, and counted."""
+    """All outputs. An error of one is logged once until it works again, and counted.
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
+    `watched` names outputs that are not told of ticks: whoever looks after them says how they are, by `note`.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], watched: Sequence[str] = ()) -> None:
         self._sinks = tuple(sinks)
-        self.errors = {sink.name: 0 for sink in sinks}
+        self.errors = dict.fromkeys((*(sink.name for sink in sinks), *watched), 0)
         self._failing: set[str] = set()
 
     def publish(self, tick: Tick) -> None:
@@ -70,3 +73,13 @@ class Sinks:
                     log.exception("an output failed", extra={"sink": sink.name})
             else:
                 self._failing.discard(sink.name)
+
+    def note(self, name: str, problem: str | None, remedy: str = "") -> None:
+        """How a watched output is now: None is well."""
+        if problem is None:
+            self._failing.discard(name)
+            return
+        self.errors[name] += 1
+        if name not in self._failing:
+            self._failing.add(name)
+            log.error("an output fails: %s", problem, extra={"sink": name, "remedy": remedy})

@@ -101,7 +101,7 @@ class Readings:
         ]
         if self.scrape_seconds is not None:
             children[metrics.SCRAPE_SECONDS] = [((), self.scrape_seconds)]
-        children |= self_children(facts, is_ticking=tick is not None)
+        children |= self_children(facts)
         for metric in metrics.METRICS:
             if children.get(metric) or histograms.get(metric):
                 yield Reading(metric, children.get(metric, []), histograms.get(metric, []))

@@ -47,6 +47,8 @@ class SelfFacts:
     missed_symbols: int
     map_bytes: int
     page_dropped: int
+    is_ticking: bool
+    """Whether a tick has come to its end lately."""
     losses: Mapping[str, int] = field(default_factory=dict)
     sink_errors: Mapping[str, int] = field(default_factory=dict)
     journal: JournalState | None = None
@@ -60,11 +62,11 @@ class SelfFacts:
     """Those that systemd's journal did not take: refused (written to standard error), dropped."""
 
 
-def self_children(facts: SelfFacts, *, is_ticking: bool) -> dict[Metric, Children]:
+def self_children(facts: SelfFacts) -> dict[Metric, Children]:
     """Every self metric with what is known for it; unknown is left out."""
     children: dict[Metric, Children] = {
         metrics.BUILD_INFO: [((facts.version, facts.loader, facts.rung), 1.0)],
-        metrics.UP: [((), float(is_ticking))],
+        metrics.UP: [((), float(facts.is_ticking))],
         metrics.TICKS: [(("fast",), float(facts.fast_ticks)), (("slow",), float(facts.slow_ticks))],
         metrics.TICKS_LATE: [((), float(facts.late_ticks))],
         metrics.TICK_P99: [

@@ -301,3 +301,13 @@ def test_another_process_never_sees_half_of_a_word(page, path):
                 page._words[0] = high
         seen = reader.stdout.read().split()
     assert [int(word) for word in seen] == [low, high]
+
+
+def test_a_page_that_callers_cannot_find_any_more_says_so(page, path):
+    assert page.trouble() is None
+    path.rename(path.with_name("elsewhere"))
+    assert "not to be found: No such file" in page.trouble()
+    path.write_bytes(b"")
+    assert "another file than the breaker page" in page.trouble()
+    path.with_name("elsewhere").replace(path)
+    assert page.trouble() is None

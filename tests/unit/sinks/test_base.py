@@ -32,3 +32,12 @@ def test_the_others_go_on_and_the_failure_is_counted_and_logged_once(caplog):
     bad.broken = True
     sinks.publish(tick)
     assert len(caplog.records) == 2
+
+
+def test_an_output_that_is_looked_after_by_others_is_counted_while_it_is_unwell_and_logged_once(caplog):
+    sinks = Sinks([], watched=("page",))
+    assert sinks.errors == {"page": 0}
+    for problem in (None, "it is gone", "it is gone", None, "it is gone"):
+        sinks.note("page", problem, "make it anew")
+    assert sinks.errors == {"page": 3}
+    assert [record.getMessage() for record in caplog.records] == ["an output fails: it is gone"] * 2

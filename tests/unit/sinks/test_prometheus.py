@@ -114,7 +114,9 @@ def test_a_scrape_tells_of_the_tick_and_of_the_agent(sink, full_tick):
     assert found["hotstage_series", ()] > 20
 
 
-def test_before_the_first_tick_the_agent_is_not_up(sink):
+def test_an_agent_whose_ticks_stand_still_is_not_up_though_it_has_ticked(full_tick, plain_facts):
+    sink = PrometheusSink(lambda: replace(plain_facts, is_ticking=False))
+    sink.publish(full_tick)
     assert samples(sink)["hotstage_up", ()] == 0
 
 
