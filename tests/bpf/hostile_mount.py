@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file system that answers until it is told to stop: one file, served over /dev/fuse by its own process.
 
-    python hostile_mount.py MOUNTPOINT FILE      (prints "ready"; a line on stdin freezes it)
+    python hostile_mount.py MOUNTPOINT FILE [SECONDS]      (prints "ready"; a line on stdin freezes it)
 
-What it stands for: a dead NFS server, or a container's own FUSE mount that means harm.
+Each read takes so many seconds. What it stands for: a dead NFS server, a container's own FUSE mount that
+means harm, an lxcfs (what containers see as /proc/stat) that is overloaded or hangs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import select
 import stat
 import struct
 import sys
+import time
 from pathlib import Path
 
 ROOT, FILE = 1, 2
@@ -46,7 +48,7 @@ def answer(opcode: int, node: int, body: bytes, name: bytes, data: bytes) -> byt
     return ENOSYS
 
 
-def serve(device: int, name: bytes, data: bytes) -> None:
+def serve(device: int, name: bytes, data: bytes, read_seconds: float) -> None:
     print("ready", flush=True)
     while True:
         readable, _, _ = select.select([device, sys.stdin], [], [])
@@ -59,6 +61,8 @@ def serve(device: int, name: bytes, data: bytes) -> None:
         _, opcode, unique, node, *_ = HEADER.unpack_from(request)
         if opcode in (FORGET, INTERRUPT, BATCH_FORGET):
             continue
+        if opcode == READ:
+            time.sleep(read_seconds)
         reply = answer(opcode, node, request[HEADER.size :], name, data)
         error, body = (-reply, b"") if isinstance(reply, int) else (0, reply)
         os.write(device, REPLY.pack(REPLY.size + len(body), error, unique) + body)
@@ -72,7 +76,7 @@ def main() -> None:
     if libc.mount(b"hostile", os.fsencode(mountpoint), b"fuse", 0, options) != 0:
         sys.exit(os.strerror(ctypes.get_errno()))
     try:
-        serve(device, os.fsencode(source.name), source.read_bytes())
+        serve(device, os.fsencode(source.name), source.read_bytes(), float("".join(sys.argv[3:4]) or 0))
     finally:
         libc.umount2(os.fsencode(mountpoint), 2)
 

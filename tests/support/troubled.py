@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
-import os
 import signal
 import subprocess
 import sys
@@ -34,7 +32,8 @@ from hotstage.errors import HotstageError
 from hotstage.simhost.gpus import GPUS
 from hotstage.simhost.page import PAGE_FILE, Device, Page
 from support.alarms import Alarms, faster_rules, told_receiver
-from support.monitoring import Tsdb, end, prometheus, wait_for
+from support.children import do, said, started
+from support.monitoring import Tsdb, prometheus, wait_for
 from support.otlp import Received
 from support.otlp import receiver as otlp_receiver
 from support.receivers import RawReceiver
@@ -72,9 +71,7 @@ class Troubled:
 
     def do(self, word: str) -> None:
         """Have the troublesome server do something."""
-        assert self.server.stdin and self.server.stdout
-        print(word, file=self.server.stdin, flush=True)
-        assert self.server.stdout.readline().strip() == word
+        do(self.server, word)
 
     def slow_down(self, gpu: int, reasons: int) -> None:
         """NVML gives these reasons for lower clocks from now on."""
@@ -106,8 +103,8 @@ def troubled_host(directory: Path, *faults: str, seed: int) -> Iterator[Troubled
             directory / "host", seed=seed, faults=faults, faults_file=None, clock=SystemClock()
         )
         stack.callback(host.end)
-        engine = _started(stack, directory, "engine", [sys.executable, "-m", "hotstage.simhost.engine"])
-        server = _started(
+        engine = started(stack, directory, "engine", [sys.executable, "-m", "hotstage.simhost.engine"])
+        server = started(
             stack,
             directory,
             "server",
@@ -117,15 +114,15 @@ def troubled_host(directory: Path, *faults: str, seed: int) -> Iterator[Troubled
         collector = stack.enter_context(otlp_receiver())
         receivers = {name: stack.enter_context(RawReceiver()) for name in ("receiver", *FAILING)}
         layout = lay_out(directory, loader="auto", nvml_directory=host.nvml_directory)
-        config = _config(layout.config, _said(engine, "url"), collector.url, receivers)
+        config = _config(layout.config, said(engine, "url"), collector.url, receivers)
         layout.config_file.write_text(toml(msgspec.to_builtins(config)), encoding="utf-8")
         _mount(stack, config.store.directory)
         hotstage = [sys.executable, "-m", "hotstage", "--config", str(layout.config_file)]
-        _started(stack, directory, "agent", [*hotstage, "agent"])
+        started(stack, directory, "agent", [*hotstage, "agent"])
         client = AgentClient(socket_path=config.http.socket)
         assert server.stdout and server.stdout.readline() == "ready\n"
-        wait_for(lambda: _is_attached(client, (*host.pids, server.pid)), "the probes to be attached", 60)
-        notifier = _started(stack, directory, "notifier", [*hotstage, "notify"])
+        wait_for(lambda: is_attached(client, (*host.pids, server.pid)), "the probes to be attached", 60)
+        notifier = started(stack, directory, "notifier", [*hotstage, "notify"])
         router, told = stack.enter_context(told_receiver(directory))
         rules, target = faster_rules(directory), [config.http.listen]
         first, lonely = (
@@ -172,39 +169,7 @@ def _mount(stack: ExitStack, place: str) -> None:
     stack.callback(subprocess.run, ["umount", "-l", place], check=True)
 
 
-def _started(
-    stack: ExitStack, directory: Path, name: str, command: list[str], **variables: str
-) -> subprocess.Popen[str]:
-    """One process with pipes, its standard error in a file; ended with the stack, even while stopped."""
-    with (directory / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env={**os.environ, **variables},
-        )
-    stack.callback(_end, process)
-    return process
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGCONT)
-    end(process)
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-
-
-def _said(process: subprocess.Popen[str], key: str) -> str:
-    assert process.stdout
-    return str(json.loads(process.stdout.readline())[key])
-
-
-def _is_attached(client: AgentClient, pids: tuple[int, ...]) -> bool:
+def is_attached(client: AgentClient, pids: tuple[int, ...]) -> bool:
     try:
         return not _unattached(client.get("/v1/coverage"), pids)
     except HotstageError:

@@ -156,7 +156,7 @@ class BreakerPage:
     def trouble(self) -> str | None:
         """Why callers that open the page now do not find this one; None while they do."""
         try:
-            status = os.stat(self.path, follow_symlinks=False)
+            status = self.path.lstat()
         except OSError as error:
             return f"the breaker page {self.path} is not to be found: {error.strerror}"
         if (status.st_dev, status.st_ino) != self._file:

@@ -149,7 +149,7 @@ class LiveSources:
             late_ticks=own.late_ticks,
             fast_tick_p99_seconds=own.fast_tick_p99_seconds,
             slow_tick_p99_seconds=own.slow_tick_p99_seconds,
-            attached_symbols=coverage.attached,
+            attached_symbols=self._engine.points_in_use(),
             missed_symbols=len(coverage.missed),
             map_bytes=own.map_bytes,
             page_dropped=page_dropped,

@@ -34,6 +34,8 @@ _PLACES = {
 
 _NO_COSTS = RequestCosts()
 _ORDER = {kind: place for place, kind in enumerate(EntityKind)}
+_REMEMBERED_NS = 60_000_000_000
+"""How long a process that holds no request is still its instance's: between two requests it may work hard."""
 _EVER_SAMPLED = frozenset({DevicesState.sampling, DevicesState.failed, DevicesState.hung})
 
 
@@ -47,7 +49,7 @@ class Fuser:
         self._calls = CallRates()
         self._calls_ns: int | None = None
         self._last_ns: int | None = None
-        self._pulse: Pulse | None = None
+        self._instance_of: dict[int, tuple[str, int]] = {}  # pid → its instance, when it was last seen
 
     @property
     def endpoint_modality(self) -> Mapping[str, str]:
@@ -71,7 +73,7 @@ class Fuser:
         """
         for pulse in pulses:
             self._served.take(pulse)
-            self._pulse = pulse
+            self._note_processes(pulse)
         if calls is not None:
             self._calls.take(calls)
             self._calls_ns = calls.at_ns
@@ -80,7 +82,7 @@ class Fuser:
         if tokens is not None:
             fill_token_latency(tokens, self._min_samples, cells)
         self._fill_losses(pulses, at_ns, cells)
-        pids = self._pids_by_instance()
+        pids = self._pids_by_instance(at_ns)
         calls_are_fresh = is_fresh(self._calls_ns, at_ns, self._max_age_ns)
         if calls_are_fresh:
             self._fill_calls(pids, cells)
@@ -100,14 +102,24 @@ class Fuser:
         self._last_ns = at_ns
         return _frame(at_ns, cells, frozenset(name for name, is_stale in stale.items() if is_stale))
 
-    def _pids_by_instance(self) -> dict[str, list[int]]:
+    def _note_processes(self, pulse: Pulse) -> None:
+        rows = pulse.processes
+        columns = (rows[name].tolist() for name in ("pid", "instance", "is_dead"))
+        for pid, instance, is_dead in zip(*columns, strict=True):
+            if is_dead:
+                self._instance_of.pop(pid, None)
+                continue
+            name = pulse.names.instances[instance] or self._instance_of.get(pid, ("", 0))[0]
+            self._instance_of[pid] = name, pulse.at_ns
+
+    def _pids_by_instance(self, at_ns: int) -> dict[str, list[int]]:
         """Instance → its living processes; processes that served none are under the empty name."""
+        self._instance_of = {
+            pid: known for pid, known in self._instance_of.items() if at_ns - known[1] < _REMEMBERED_NS
+        }
         pids: dict[str, list[int]] = {}
-        if self._pulse is None:
-            return pids
-        rows = self._pulse.processes[~self._pulse.processes["is_dead"]]
-        for pid, instance in zip(rows["pid"].tolist(), rows["instance"].tolist(), strict=True):
-            pids.setdefault(self._pulse.names.instances[instance], []).append(pid)
+        for pid, (instance, _) in self._instance_of.items():
+            pids.setdefault(instance, []).append(pid)
         return pids
 
     def _fill_losses(self, pulses: Sequence[Pulse], at_ns: int, cells: Cells) -> None:

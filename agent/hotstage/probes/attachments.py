@@ -223,6 +223,11 @@ class Attachments:
             points = [p for h in self._held.values() for p in _points(h.attachment)]
         return len(points), sum(point.is_emulated for point in points)
 
+    def points_in_use(self) -> int:
+        """Symbols probed in libraries that a process has, each library once: as `missed` counts."""
+        with self._lock:
+            return sum(len(_points(held.attachment)) for held in self._held.values() if held.users)
+
     def epochs(self) -> tuple[Epoch, ...]:
         """The last finished epochs, oldest first."""
         with self._lock:

@@ -158,6 +158,10 @@ class ProbeEngine:
         """Probe points that hold now; cheaper than `coverage`."""
         return self._open_attachments.counts()[0]
 
+    def points_in_use(self) -> int:
+        """Of them, those in libraries that a process has."""
+        return self._open_attachments.points_in_use()
+
     @property
     def kernel_log(self) -> str | None:
         """What XID lines come through; None while they do not."""

@@ -302,13 +302,17 @@ LOSSES = Metric(
     counts="loss",
 )
 ATTACHED = Metric(
-    "hotstage_coverage_attached_symbols", "gauge", (), "Symbols probed, each library once.", counts="symbol"
+    "hotstage_coverage_attached_symbols",
+    "gauge",
+    (),
+    "Symbols probed in libraries that a process has, each library once.",
+    counts="symbol",
 )
 MISSED = Metric(
     "hotstage_coverage_missed_symbols",
     "gauge",
     (),
-    "Catalogued symbols that are not probed.",
+    "Catalogued symbols of such libraries that are not probed.",
     counts="symbol",
 )
 AGENT_CPU = Metric("hotstage_agent_cpu_seconds_total", "counter", (), "CPU time of the agent.")

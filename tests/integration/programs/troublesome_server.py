@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server process that does on command what alerts are for. `python troublesome_server.py libsimserver.so`.
+"""A server process that does on command what alerts are for. `python troublesome_server.py [libsimserver.so]`
 
-Reads one word a line and says it back: `launch` kernels outside of any stage, from now on; `exhaust` the
-device's memory once; `fail` some requests a second, from now on; `flood` the ring of finished requests, from
-now on. Ends with its input.
+Reads one word a line and says it back. From then on: `launch` kernels outside of any stage, `fail` some
+requests a second, `flood` the ring of finished requests, `crowd`: take all CPU and memory that it gets. Once:
+`exhaust` the device's memory, `map:PATH` a library. Ends with its input; without libsimserver it has no GPU.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import sys
 import threading
@@ -21,8 +22,11 @@ from hotstage.simhost.gpu import Gpu, GpuError
 from hotstage.simhost.service import StageWork
 from hotstage.stages.stage import Modality, Stage
 
-GPU = Gpu(Path(sys.argv[1]))
+GPU = Gpu(Path(sys.argv[1])) if len(sys.argv) > 1 else None
 NUMBERS = itertools.count()
+CROWD_BYTES = 40 << 20
+HELD: list[object] = []
+"""What is to stay in memory."""
 
 
 def work(launches: int, device_bytes: int) -> StageWork:
@@ -38,15 +42,21 @@ def work(launches: int, device_bytes: int) -> StageWork:
     )
 
 
-def serve(endpoint: str, outcome: str = "ok") -> None:
+def serve(endpoint: str, outcome: str = "ok", seconds: float = 0.0) -> None:
     """One request that begins and ends."""
     request = marks.request_begin(f"trouble-{next(NUMBERS)}", endpoint=endpoint, instance="troublesome")
+    time.sleep(seconds)
     request.end(outcome)
+
+
+def launch(launches: int, device_bytes: int = 4096) -> None:
+    assert GPU is not None, "started without a library"
+    GPU.run(work(launches, device_bytes), 1.0)
 
 
 def exhaust() -> None:
     with contextlib.suppress(GpuError):
-        GPU.run(work(1, 1 << 40), 1.0)
+        launch(1, 1 << 40)
 
 
 def flood() -> None:
@@ -54,9 +64,17 @@ def flood() -> None:
         serve("/v1/flood")
 
 
-def without_end(act: Callable[[], None], pause_seconds: float) -> None:
+def crowd() -> None:
+    """Pre-processing that takes what the limits allow, and a request now and then."""
+    HELD.append(b"x" * CROWD_BYTES)
+    without_end(lambda: sum(range(10_000)), 0.0)
+    without_end(lambda: serve("/v1/crowded", seconds=0.3), 0.2)
+
+
+def without_end(act: Callable[[], object], pause_seconds: float) -> None:
     def repeat() -> None:
-        GPU.open_thread()
+        if GPU is not None:
+            GPU.open_thread()
         while True:
             act()
             time.sleep(pause_seconds)
@@ -65,19 +83,25 @@ def without_end(act: Callable[[], None], pause_seconds: float) -> None:
 
 
 def main() -> None:
-    GPU.open(weight_bytes=1 << 20, graph_nodes=1)
-    GPU.open_thread()
+    if GPU is not None:
+        GPU.open(weight_bytes=1 << 20, graph_nodes=1)
+        GPU.open_thread()
+    serve("/v1/first")
     print("ready", flush=True)
     for line in sys.stdin:
-        match line.strip():
-            case "launch":
-                without_end(lambda: GPU.run(work(200, 4096), 1.0), 0.02)
-            case "exhaust":
+        match line.strip().split(":"):
+            case ["launch"]:
+                without_end(lambda: launch(200), 0.02)
+            case ["exhaust"]:
                 exhaust()
-            case "fail":
+            case ["fail"]:
                 without_end(lambda: serve("/v1/failing", "error"), 0.2)
-            case "flood":
+            case ["flood"]:
                 without_end(flood, 0.05)
+            case ["crowd"]:
+                crowd()
+            case ["map", path]:
+                HELD.append(ctypes.CDLL(path))
         print(line.strip(), flush=True)
 
 

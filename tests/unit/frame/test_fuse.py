@@ -61,6 +61,22 @@ def test_the_load_of_an_instance_is_the_mean_of_the_cpu_and_memory_of_its_proces
     assert frame.get(HOST, "load_ratio") == pytest.approx(0.375)
 
 
+def test_an_instance_keeps_its_load_between_two_requests_and_loses_it_with_its_process(fuser):
+    def at(seconds, *processes, lives=True):
+        now = NOW + seconds * SECOND
+        sampled = host(*[load(100, 0.9, 0.9)] * lives, at_ns=now)
+        return fuser.fuse(now, [pulse(now, processes=processes)], host=sampled).value(FIRST, "load_ratio")
+
+    assert at(0, process(100, instance=I0)) == pytest.approx(0.9)
+    assert at(1) == pytest.approx(0.9)
+    assert at(2, process(100, instance=0)) == pytest.approx(0.9), "it launches, and holds no request"
+    assert at(3, lives=False) is None, "its process has gone"
+    assert at(4) == pytest.approx(0.9)
+    assert at(5, process(100, instance=I0, is_dead=True)) is None
+    assert at(6, process(100, instance=I0)) == pytest.approx(0.9)
+    assert at(66) is None, "nothing was seen of it for a minute"
+
+
 def test_the_deviation_is_the_load_share_over_the_heat_share(fuser):
     loads = (load(100, 0.4, 0.4), load(101, 0.05, 0.05), load(102, 0.05, 0.05))
     frame = fuser.fuse(NOW, [busy_pulse(first=2, second=6)], host=host(*loads))

@@ -90,5 +90,6 @@ def plain_facts() -> SelfFacts:
     return SelfFacts(
         version="0.1.0", loader="libbpf", rung="S", fast_ticks=20, slow_ticks=2, late_ticks=1,
         fast_tick_p99_seconds=0.004, slow_tick_p99_seconds=None, attached_symbols=40, missed_symbols=2,
-        map_bytes=1 << 20, page_dropped=0, is_ticking=True, losses={"lost_threads": 0}, sink_errors={"prometheus": 0},
+        map_bytes=1 << 20, page_dropped=0, is_ticking=True,
+        losses={"lost_threads": 0}, sink_errors={"prometheus": 0},
     )  # fmt: skip

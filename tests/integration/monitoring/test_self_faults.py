@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Five hosts, on each of them something of its own goes wrong, and who is told of it.
+
+The rules are the shipped ones in quick motion: see FASTER in support/alarms.py. What goes wrong where:
+support/five_hosts.py.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.alert_faults import LAST, ON_FIVE_HOSTS
+from support.five_hosts import SLOW_FROM_SECONDS, end_idle, five_hosts
+from support.monitoring import wait_for
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(180)]
+
+QUIET_SECONDS = SLOW_FROM_SECONDS - 3
+
+FOLLOWING = {
+    ("slow", "HotstageStageSlow"),
+    ("slow", "HotstageBreakerOpenDryRun"),
+    ("flooded", "HotstageTelemetryLost"),
+    ("flooded", "HotstageCollectorStale"),
+    ("idle", "HotstageSeriesDropped"),
+    ("idle", "HotstageTicksLate"),
+    *((host, "HotstageOutboxNotDrained") for host in ("slow", "flooded", "idle")),
+}
+"""What the same faults cause besides; no host has a notifier, only their Prometheus tells."""
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory):
+    with five_hosts(tmp_path_factory.mktemp("five")) as found:
+        yield found
+
+
+def test_while_all_is_well_nothing_fires(five):
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() > began + QUIET_SECONDS, "the quiet time", QUIET_SECONDS + 1)
+    assert five.alarms.broken_rules() == []
+    assert five.fired() == set()
+    assert five.alarms.receiver.deliveries == []
+
+
+def test_each_host_gets_its_fault(five):
+    five.do("crowded", f"map:{five.new_driver}")
+    five.do("crowded", "crowd")
+    five.hosts["flooded"].client.request(
+        "POST",
+        "/v1/breakers/instance:troublesome/override",
+        {"action": "metrics_only", "reason": "test", "ttl_seconds": 0.5},
+    )
+    five.do("flooded", "flood")
+    five.let_proc_be_slow()
+    (five.hosts["peer"].layout.directory / "breakers").unlink()
+    end_idle(five)
+    five.fill_page()
+
+
+@pytest.fixture(scope="module")
+def asked(five):
+    with five.asked_without_pause():
+        yield
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("alert", ON_FIVE_HOSTS)
+def test_it_is_told(five, alert):
+    five.alarms.wait_told(alert, 100)
+
+
+def test_an_agent_that_answers_and_does_not_tick_is_told_and_goes_on_when_it_can(five):
+    five.let_proc_hang()
+    five.alarms.wait_told("HotstageNotTicking", 20)
+    five.end_lxcfs()
+    up = f'hotstage_up{{instance="{five.hosts["peer"].target}"}} == 1'
+    wait_for(lambda: five.alarms.prometheus.query(up), "the agent to tick again", 10)
+
+
+def test_each_fired_where_its_fault_was_and_nothing_else_but_what_follows_from_it(five):
+    expected = {(host, alert) for alert, (host, _) in (ON_FIVE_HOSTS | LAST).items()}
+    assert five.fired() - FOLLOWING == expected
+    assert five.alarms.broken_rules() == []
+    assert five.alarms.receiver.totals()["rejected"] == 0
