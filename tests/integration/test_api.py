@@ -29,6 +29,7 @@ BODIES = {
     "/v1/stages": "Stages",
     "/v1/classes": "Classes",
     "/v1/components": "Components",
+    "/v1/latency": "Latency",
     "/v1/windows": "Windows",
     "/v1/breakers": "Breakers",
     "/v1/coverage": "Coverage",

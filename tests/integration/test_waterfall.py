@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waterfalls of the simulated server's requests, by the real agent behind real probes, against the truth."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from click.testing import CliRunner
+from tests.integration.conftest import wait_until
+from tests.integration.test_api import Agent
+
+from hotstage.cli.demo.simulated import SimulatedHost
+from hotstage.cli.requests import requests as requests_command
+from hotstage.clock import SystemClock
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+ENOUGH = 60
+MIN_SAMPLES = 5
+SAME_SECONDS = 0.001
+"""The truth reads its clock beside the mark: apart by microseconds, unless its thread loses the CPU."""
+
+Document = dict[str, Any]
+
+
+class Told:
+    """One run: the waterfall of every finished request, and the truth by request."""
+
+    def __init__(self, agent: Agent, truth: Document, wall_offset_ns: int) -> None:
+        self.agent, self.wall_offset_ns = agent, wall_offset_ns
+        self.truth: dict[str, dict[str, Document]] = defaultdict(dict)
+        for span in truth["stages"]:
+            self.truth[span["request"]][span["stage"]] = span
+        listed = self.get("/v1/requests?outcome=ok")["requests"]
+        self.waterfalls = {row["id"]: self.get(f"/v1/requests/{quote(row['id'])}") for row in listed}
+
+    def get(self, path: str) -> Document:
+        answer = self.agent.get(path)
+        assert answer is not None and answer[0] == 200, (path, answer)
+        body: Document = json.loads(answer[1])
+        return body
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    tmp_path = tmp_path_factory.mktemp("waterfall")
+    clock = SystemClock()
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("HOTSTAGE_FRAME_QUANTILE_MIN_SAMPLES", str(MIN_SAMPLES))
+        host = SimulatedHost.start(tmp_path / "host", seed=4722, faults=(), faults_file=None, clock=clock)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        agent = Agent(tmp_path / "agent", port)
+    try:
+        wait_until(agent.is_ready, "the agent's readiness")
+
+        def attached() -> bool:
+            processes = json.loads(agent.get("/v1/coverage")[1])["processes"]
+            libraries = [
+                (process["pid"], library["kind"])
+                for process in processes
+                for library in process["libraries"]
+                if library["state"] == "attached"
+            ]
+            return all((pid, kind) in libraries for pid in host.pids for kind in ("marks", "libcuda"))
+
+        def finished() -> int:
+            return int(json.loads(agent.get("/v1/requests?limit=1")[1])["totals"]["finished"])
+
+        wait_until(attached, "the probes of all instances")
+        host.go()
+        wait_until(lambda: finished() >= ENOUGH, f"{ENOUGH} finished requests")
+        truth = host.stop()
+        wait_until(lambda: finished() >= truth["requests"]["finished"], "the last of the truth's requests")
+        yield Told(agent, truth, clock.wall_ns_of(0))
+    finally:
+        agent.process.kill()
+        agent.process.wait(10)
+        agent.process.stderr.close()
+        host.end()
+
+
+def test_stages_are_the_truths_to_a_millisecond(told: Told):
+    assert set(told.waterfalls) == set(told.truth)
+    apart = []
+    for request, body in told.waterfalls.items():
+        marked = {each["name"]: each for each in body["segments"] if each["placement"] != "gap"}
+        true = told.truth[request]
+        assert set(marked) == set(true)
+        for name, each in marked.items():
+            assert (each["placement"], each["runs"], each["is_open"]) == ("exact", 1, False)
+            assert each["modality"] == true[name]["modality"]
+            began_ns = body["request"]["started_at_ns"] + each["offset_seconds"] * 1e9
+            apart.append(abs(began_ns - told.wall_offset_ns - true[name]["began_ns"]) / 1e9)
+            took = (true[name]["ended_ns"] - true[name]["began_ns"]) / 1e9
+            apart.append(abs(each["duration_seconds"] - took))
+    apart.sort()
+    assert len(apart) >= 8 * ENOUGH
+    assert apart[math.ceil(0.95 * len(apart)) - 1] <= SAME_SECONDS, apart[-20:]
+    assert apart[-1] <= 0.1, apart[-20:]
+
+
+def test_segments_add_up_to_the_duration_and_begin_one_after_the_other(told: Told):
+    for body in told.waterfalls.values():
+        segments, request = body["segments"], body["request"]
+        decided = sum(each["critical_seconds"] for each in segments)
+        assert decided == pytest.approx(request["duration_seconds"], abs=1e-6)
+        offsets = [each["offset_seconds"] for each in segments]
+        assert offsets == sorted(offsets)
+        assert sum(each["decides_end"] for each in segments) == 1
+        # The simulated server does one thing at a time for a request: a segment ends where the next begins.
+        for one, following in pairwise(segments):
+            end = one["offset_seconds"] + one["duration_seconds"]
+            assert following["offset_seconds"] == pytest.approx(end, abs=2e-6), (one, following)
+        waits = {each["name"] for each in segments if each["kind"] == "wait"}
+        assert waits <= {"queue", "delivery", "unmarked"}
+
+
+def test_first_tokens_are_where_decode_began_and_their_parts_add_up(told: Told):
+    for request, body in told.waterfalls.items():
+        row, true = body["request"], told.truth[request]
+        if "llm_decode" not in true:
+            assert row["ttft_seconds"] is None
+            continue
+        assert row["ttft_basis"] in ("decode_begin", "tokens_mark")
+        early = sum(each["before_first_token_seconds"] for each in body["segments"])
+        assert early == pytest.approx(row["ttft_seconds"], abs=1e-6)
+        assert 0 < row["ttft_seconds"] < row["duration_seconds"]
+        if row["output_tokens"] >= 2:
+            decode = (true["llm_decode"]["ended_ns"] - true["llm_decode"]["began_ns"]) / 1e9
+            assert 0 < row["itl_seconds"] <= 1.05 * decode / (row["output_tokens"] - 1) + SAME_SECONDS
+    table = told.get("/v1/latency")
+    rows = [body["request"] for body in told.waterfalls.values()]
+    for each in (table["host"], *table["modalities"]):
+        own = sorted(
+            row["ttft_seconds"]
+            for row in rows
+            if each["modality"] in ("all", row["modality"]) and row["ttft_seconds"] is not None
+        )
+        assert each["ttft_samples"] == len(own)
+        if len(own) >= MIN_SAMPLES:
+            assert each["ttft_p95_seconds"] == pytest.approx(own[math.ceil(0.95 * len(own)) - 1], rel=1e-5)
+        if own:
+            assert sum(part["share"] for part in each["parts"]) == pytest.approx(1.0)
+
+
+def test_stages_that_use_the_gpu_tell_what_their_threads_waited_for(told: Told):
+    seen = defaultdict(list)
+    for body in told.waterfalls.values():
+        for each in body["segments"]:
+            if each["parts"] is not None:
+                seen[each["name"]].append(each)
+    assert {"vision_encode", "llm_prefill", "tokenize"} <= set(seen)
+    for name, segments in seen.items():
+        for each in segments:
+            waited = [each["parts"][f"{kind}_seconds"] for kind in ("sync", "copy", "alloc")]
+            longest = each["duration_seconds"] + SAME_SECONDS
+            assert all(value is None or 0 <= value <= longest for value in waited)
+        synced = sum(each["parts"]["sync_seconds"] or 0.0 for each in segments)
+        took = sum(each["duration_seconds"] for each in segments)
+        # Workers on the GPU spend most of a stage waiting for it, those on the CPU none of it.
+        if name in ("vision_encode", "llm_prefill"):
+            assert synced > 0.3 * took, name
+        if name == "tokenize":
+            assert synced == 0
+    components = {(row["stage"], row["source"]): row for row in told.get("/v1/components")["components"]}
+    assert components["sync", "kernel"]["count"] > 0
+    assert components["queue", "gap"]["count"] > 0
+
+
+def test_the_command_shows_the_slowest_request_and_its_parts(told: Told):
+    address = f"http://127.0.0.1:{told.agent.port}"
+    slowest = max(told.waterfalls.values(), key=lambda body: body["request"]["duration_seconds"])["request"]
+    listed = CliRunner().invoke(requests_command, ["--slow", "--limit", "1", "--agent", address])
+    assert listed.exit_code == 0, listed.output
+    assert listed.output.splitlines()[1].split("\t")[1] == slowest["id"]
+    shown = CliRunner().invoke(requests_command, [slowest["id"], "--agent", address])
+    assert shown.exit_code == 0, shown.output
+    assert "llm_prefill" in shown.output
