@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.clock import Clock
+from hotstage.stages.labels import OwnNames, no_names
 from hotstage.stages.spans import OUTCOME_REFUSED, modality_of_masks
 from hotstage.stages.stage import Modality, Stage
 from hotstage.stages.timeline import Rows, stage_ids_of
-from hotstage.stages.waterfall import OwnNames, request_rows, waterfall
+from hotstage.stages.waterfall import request_rows, waterfall
 from hotstage.stages.waterfall_types import Requests, Waterfall
 from hotstage.text import clean_name
 
@@ -44,11 +45,6 @@ class Filter:
 
 
 ALL = Filter()
-
-
-def no_names() -> OwnNames:
-    """What a host says whose servers made up no stage."""
-    return {}
 
 
 class RequestLog:

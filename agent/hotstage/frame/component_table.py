@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 
 import numpy as np
 
 from hotstage.frame.latency_types import Component, ComponentKind, Components, Source
 from hotstage.frame.rolling import Floats, Rows, nearest_ranks
 from hotstage.frame.timing_rows import GAPS, KERNEL_WAITS
+from hotstage.stages.labels import OwnNames, own_stage_name
 from hotstage.stages.lora import MODULES
 from hotstage.stages.stage import Stage, stage_name
 from hotstage.stages.timeline import PINNED
@@ -26,9 +26,7 @@ OTHER = "other"
 _UNSAID = (0, 0)
 
 
-def component_table(
-    rows: Rows, window_seconds: float, min_samples: int, names: Mapping[tuple[int, int], str]
-) -> Components:
+def component_table(rows: Rows, window_seconds: float, min_samples: int, names: OwnNames) -> Components:
     """TIMING_DTYPE (R,) → the table. `names`: (pid, stage id) → the server's own name of a stage."""
     made = _Maker(float(rows["seconds"].sum()), min_samples)
     stages, components = rows["stages"].astype(np.float64), []
@@ -115,11 +113,11 @@ def _module(number: int) -> str | None:
     return MODULES[number] if number < len(MODULES) else OTHER
 
 
-def _own(rows: Rows, stages: Floats, names: Mapping[tuple[int, int], str]) -> list[tuple[str, Floats]]:
+def _own(rows: Rows, stages: Floats, names: OwnNames) -> list[tuple[str, Floats]]:
     """The servers' own stages by name; beyond `OWN_ROWS_MAX` names they are one."""
     found: dict[str, Floats] = {}
     for pid, slot, stage in _own_slots(rows):
-        name = names.get((pid, stage)) or stage_name(stage)
+        name = own_stage_name(names, pid, stage)
         if name not in found and len(found) >= OWN_ROWS_MAX:
             name = OTHER
         seconds = found.setdefault(name, np.full(len(rows), np.nan))

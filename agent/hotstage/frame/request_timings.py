@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from hotstage.frame.rolling import Rolling, Rows
 from hotstage.frame.timing_rows import TIMING_DTYPE, TOKENS_DTYPE, reduced
 from hotstage.frame.token_latency import latency_table
 from hotstage.probes.maps.layout import FINISHED_DTYPE
-
-OwnNames = Callable[[], Mapping[tuple[int, int], str]]
-"""() → (pid, stage id) → what a server calls a stage that it made up."""
+from hotstage.stages.labels import OwnNames, no_names
 
 FRESH_MAX = 512
 """Records that wait to be reduced."""
@@ -39,7 +37,7 @@ class RequestTimings:
     Cancelled and refused requests are left out: their latency says nothing.
     """
 
-    def __init__(self, config: FrameConfig, own_names: OwnNames = dict) -> None:
+    def __init__(self, config: FrameConfig, own_names: Callable[[], OwnNames] = no_names) -> None:
         self._window_ns = round(config.latency_window_seconds * 1e9)
         self._min_samples = config.quantile_min_samples
         self._own_names = own_names

@@ -8,7 +8,6 @@ up to it: the largest share names the stage that makes the first token late.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,16 +16,18 @@ from hotstage.frame.latency_types import Latency, LatencyPart, TokenLatency
 from hotstage.frame.rolling import Floats, Rows, nearest_ranks
 from hotstage.frame.timing_rows import GAPS
 from hotstage.stages.first_token import BASES
+from hotstage.stages.labels import OwnNames, own_stage_name
 from hotstage.stages.stage import STAGE_SLOTS, Stage, modality_name, stage_name
 from hotstage.stages.timeline import PINNED
 
-Names = Mapping[tuple[int, int], str]
 SHARES = (0.50, 0.95)
 PARTS_MAX = 32
 _ALL = "all"
 
 
-def latency_table(rows: Rows, tokens: Rows, window_seconds: float, min_samples: int, names: Names) -> Latency:
+def latency_table(
+    rows: Rows, tokens: Rows, window_seconds: float, min_samples: int, names: OwnNames
+) -> Latency:
     """TIMING_DTYPE and TOKENS_DTYPE of one window → the table, `names` as in `component_table`."""
     codes = np.unique(rows["modality"]).tolist()
     return Latency(
@@ -72,7 +73,7 @@ def fill_token_latency(tokens: Rows, min_samples: int, cells: dict[Entity, dict[
                 cell[f"{name}_p95_seconds"] = np.nan if p95 is None else p95
 
 
-def _latency(modality: str, rows: Rows, tokens: Rows, min_samples: int, names: Names) -> TokenLatency:
+def _latency(modality: str, rows: Rows, tokens: Rows, min_samples: int, names: OwnNames) -> TokenLatency:
     ttft, itl = _known(tokens["ttft_seconds"]), _known(tokens["itl_seconds"])
     with_first = rows[~np.isnan(rows["ttft_seconds"])]
     bases = Counter(BASES[basis] for basis in with_first["basis"].tolist())
@@ -96,7 +97,7 @@ def _latency(modality: str, rows: Rows, tokens: Rows, min_samples: int, names: N
     )
 
 
-def _parts(rows: Rows, min_samples: int, names: Names) -> list[LatencyPart]:
+def _parts(rows: Rows, min_samples: int, names: OwnNames) -> list[LatencyPart]:
     """Of requests whose first token is known; largest share first."""
     early = rows["early"].astype(np.float64)
     whole = float(early.sum())
@@ -108,7 +109,7 @@ def _parts(rows: Rows, min_samples: int, names: Names) -> list[LatencyPart]:
     return sorted(found, key=lambda part: -part.share)[:PARTS_MAX]
 
 
-def _named(rows: Rows, early: Floats, names: Names) -> list[tuple[str, int, Floats]]:
+def _named(rows: Rows, early: Floats, names: OwnNames) -> list[tuple[str, int, Floats]]:
     """(name, a place of it, seconds of each request) of the stages and gaps that decided something."""
     found: list[tuple[str, int, Floats]] = []
     for place in np.flatnonzero(early.any(axis=0)).tolist():
@@ -120,7 +121,7 @@ def _named(rows: Rows, early: Floats, names: Names) -> list[tuple[str, int, Floa
     for slot in range(PINNED, STAGE_SLOTS):
         for at in np.flatnonzero(early[:, slot]).tolist():
             stage = int(rows["stage_ids"][at, slot])
-            name = names.get((int(rows["pid"][at]), stage)) or stage_name(stage)
+            name = own_stage_name(names, int(rows["pid"][at]), stage)
             own.setdefault(name, np.zeros(len(rows)))[at] += early[at, slot]
     return found + [(name, PINNED, seconds) for name, seconds in own.items()]
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,12 @@ import numpy as np
 
 from hotstage.stages.critical_path import OUTSIDE, WAITS, CriticalPath, critical_path
 from hotstage.stages.first_token import BASES, NO_BASIS, FirstTokens, first_tokens
+from hotstage.stages.labels import OwnNames, own_stage_name
 from hotstage.stages.lora import lora_module_of, lora_rank_of
 from hotstage.stages.segment_parts import contexts_of, parts_of
 from hotstage.stages.snapshot_columns import moments_of, texts_of
 from hotstage.stages.spans import modality_of_masks
-from hotstage.stages.stage import STAGE_SLOTS, Stage, modality_name, stage_name
+from hotstage.stages.stage import STAGE_SLOTS, Stage, modality_name
 from hotstage.stages.timeline import NO_ID, Rows, Timeline, timeline_of
 from hotstage.stages.waterfall_types import (
     Kind,
@@ -32,8 +33,6 @@ from hotstage.stages.waterfall_types import (
     TtftBasis,
     Waterfall,
 )
-
-OwnNames = Mapping[tuple[int, int], str]
 
 OUTCOMES: tuple[Outcome, ...] = ("ok", "error", "cancelled", "refused")
 
@@ -62,11 +61,6 @@ class RequestTimes:
     def itl_seconds(self, at: int) -> float | None:
         seconds = float(self.tokens.itl_seconds[at])
         return None if math.isnan(seconds) else seconds
-
-
-def own_name(stage_id: int, pid: int, names: OwnNames) -> str:
-    """The server's own name of a stage, else the one that every process shares."""
-    return names.get((pid, stage_id)) or stage_name(stage_id)
 
 
 def request_rows(
@@ -147,14 +141,14 @@ def _slowest(row: Any, at: int, times: RequestTimes, waits: list[int], names: Ow
     if waits[gap] > most:
         return Slowest(WAITS[gap], "wait", waits[gap] / 1e9, waits[gap] / duration)
     stage = int(times.line.stage_ids[at][slot])
-    return Slowest(own_name(stage, int(row["tgid"]), names), _kind(stage), most / 1e9, most / duration)
+    return Slowest(own_stage_name(names, int(row["tgid"]), stage), _kind(stage), most / 1e9, most / duration)
 
 
 def _stage_times(row: Any, ids: list[int], names: OwnNames) -> list[StageTime]:
     pid, slots = int(row["tgid"]), row["stages"]
     return [
         StageTime(
-            stage=own_name(ids[slot], pid, names),
+            stage=own_stage_name(names, pid, ids[slot]),
             modality=modality_name(int(slots["modality"][slot])),
             seconds=int(slots["total_ns"][slot]) / 1e9,
             count=int(slots["count"][slot]),
@@ -176,7 +170,7 @@ def _stage(row: Any, slot: int, times: RequestTimes, first: CriticalPath | None,
     length_ns = line.ended_ns[0, slot] - begin_ns if is_open else int(part["total_ns"])
     return Segment(
         kind=_kind(stage_id),
-        name=own_name(stage_id, int(row["tgid"]), names),
+        name=own_stage_name(names, int(row["tgid"]), stage_id),
         modality=modality_name(int(part["modality"])),
         offset_seconds=begin_ns / 1e9,
         duration_seconds=int(length_ns) / 1e9,
@@ -207,7 +201,7 @@ def _gaps(times: RequestTimes, first: CriticalPath | None, pid: int, names: OwnN
     early = _early_gaps(first)
 
     def name_of(slot: int) -> str | None:
-        return None if slot == OUTSIDE or ids[slot] == NO_ID else own_name(ids[slot], pid, names)
+        return None if slot == OUTSIDE or ids[slot] == NO_ID else own_stage_name(names, pid, ids[slot])
 
     found = []
     for gap in np.flatnonzero(path.gap_kind[0]).tolist():

@@ -147,7 +147,7 @@ def test_what_a_stage_waited_for_and_that_places_are_unknown_is_said(run, agent)
     agent.add(rows)
     *parts, last = run("1").splitlines()
     row = next(part for part in parts if part.startswith("llm_prefill")).split("\t")
-    assert (row[5], row[6], row[7]) == ("last_begin", "2", "CPU queue 1.5 ms, sync 12 ms")
+    assert (row[5], row[6], row[7]) == ("first_begin", "2", "CPU queue 1.5 ms, sync 12 ms")
     assert "not their places" in last
 
 

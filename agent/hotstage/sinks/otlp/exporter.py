@@ -7,7 +7,7 @@ Everything here may be slow; nothing here is waited for.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,10 +24,10 @@ from hotstage.sinks.otlp.notes import EXPORT_FAILED, REJECTED, Note, Notes, Outc
 from hotstage.sinks.otlp.points import metrics_data
 from hotstage.sinks.otlp.requests import FinishedRequest, has_failed, key_of
 from hotstage.sinks.otlp.sampling import DECISION_NS, Sampler, Watch
-from hotstage.sinks.otlp.sink import OwnNames
 from hotstage.sinks.otlp.slowness import Slowness
 from hotstage.sinks.otlp.spans import SpanMaker, context_of
 from hotstage.sinks.readings import Readings
+from hotstage.stages.labels import OwnNames, no_names
 from hotstage.stages.waterfall import RequestTimes
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Exporter:
         readings: Readings,
         clock: Clock,
         identity: Identity,
-        own_names: OwnNames = dict,
+        own_names: Callable[[], OwnNames] = no_names,
     ) -> None:
         self._own_names = own_names
         self._period_ns = round(config.period_seconds * 1e9)
@@ -224,11 +224,11 @@ class Exporter:
 class _Reader:
     """Requests of one note; what is worked out for all of them at once is worked out when one is wanted."""
 
-    def __init__(self, note: Note, own_names: OwnNames) -> None:
+    def __init__(self, note: Note, own_names: Callable[[], OwnNames]) -> None:
         self.note = note
         self._own_names = own_names
         self._times: RequestTimes | None = None
-        self._names: Mapping[tuple[int, int], str] = {}
+        self._names: OwnNames = {}
 
     def request(self, at: int) -> FinishedRequest:
         if self._times is None:

@@ -16,11 +16,12 @@ import numpy as np
 
 from hotstage.frame.entity import Entity
 from hotstage.stages.critical_path import WAITS
+from hotstage.stages.labels import OwnNames, own_stage_name
 from hotstage.stages.lora import lora_module_of, lora_rank_of
 from hotstage.stages.segment_parts import waits_of
 from hotstage.stages.spans import OUTCOME_ERROR, modality_of_masks
 from hotstage.stages.stage import Stage, modality_name
-from hotstage.stages.waterfall import OUTCOMES, OwnNames, RequestTimes, own_name
+from hotstage.stages.waterfall import OUTCOMES, RequestTimes
 from hotstage.text import clean_name
 
 _NO_NAMES: OwnNames = {}
@@ -67,7 +68,7 @@ class FinishedRequest:
     started_ns: int
     ended_ns: int
     outcome: str
-    launches: int
+    launches: float
     call_errors: int
     output_tokens: int
     stages: tuple[StageRuns, ...]
@@ -106,7 +107,7 @@ class FinishedRequest:
             started_ns=int(row["started_ns"]),
             ended_ns=max(int(row["ended_ns"]), int(row["started_ns"])),
             outcome=OUTCOMES[outcome] if outcome < len(OUTCOMES) else "unknown",
-            launches=int(row["launches"]),
+            launches=float(row["launches"]),
             call_errors=int(row["errors"]),
             output_tokens=int(row["output_tokens"]),
             stages=_stages(row, times, at, own_names),
@@ -169,7 +170,7 @@ def _stages(row: Any, times: RequestTimes, at: int, own_names: OwnNames) -> tupl
     used = np.flatnonzero((slots["count"] > 0) | (slots["open"] > 0)).tolist()
     return tuple(
         StageRuns(
-            stage=own_name(int(times.line.stage_ids[at, slot]), pid, own_names),
+            stage=own_stage_name(own_names, pid, int(times.line.stage_ids[at, slot])),
             modality=modality_name(int(slots["modality"][slot])),
             began_ns=int(slots["began_ns"][slot]),
             total_ns=int(slots["total_ns"][slot]),

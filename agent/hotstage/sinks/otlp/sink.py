@@ -19,12 +19,10 @@ from hotstage.sinks.otlp.collector import Collector, shown
 from hotstage.sinks.otlp.notes import QUEUE_FULL, Note, Notes, Outcome, spans_of
 from hotstage.sinks.readings import Readings
 from hotstage.sinks.self_facts import OtlpState
+from hotstage.stages.labels import OwnNames, no_names
 from hotstage.stages.pulse import Rows
 
 log = logging.getLogger(__name__)
-
-OwnNames = Callable[[], Mapping[tuple[int, int], str]]
-"""() → (pid, stage id) → what a server calls a stage that it made up. Called from the exporter's thread."""
 
 CLOSE_SECONDS = 2.0
 STEP_SECONDS = 1.0
@@ -48,7 +46,7 @@ def otlp_sink(
     readings: Readings,
     clock: Clock,
     identity: Identity,
-    own_names: OwnNames = dict,
+    own_names: Callable[[], OwnNames] = no_names,
 ) -> OtlpSink | None:
     """None where no collector is named. Raises ConfigError for one that cannot be one."""
     collector = Collector.of(config, environment)
@@ -70,7 +68,7 @@ class OtlpSink:
         readings: Readings,
         clock: Clock,
         identity: Identity,
-        own_names: OwnNames = dict,
+        own_names: Callable[[], OwnNames] = no_names,
     ) -> None:
         self._config = config
         self._collector = collector
