@@ -21,7 +21,7 @@ from hotstage_explorer.components.notices import freshness
 from hotstage_explorer.desk import Desk
 from hotstage_explorer.feed import Feed
 from hotstage_explorer.lifeline import Lifeline
-from hotstage_explorer.pages import heat, live, requests
+from hotstage_explorer.pages import classes, heat, live, requests, snapshots, stages
 from hotstage_explorer.security import content_policy, guard, own_names
 from hotstage_explorer.sources.base import Source
 
@@ -43,7 +43,7 @@ LIBRARY</head>
 _HEAT_LIBRARY = f'<link rel="preload" as="script" href="{library.SCENES.path}">'
 _LIVE_LIBRARY = f'<script defer src="{library.BARS.path}"></script>'
 
-LIVE_PAGES = (requests.PAGE,)
+LIVE_PAGES = (requests.PAGE, stages.PAGE, snapshots.PAGE, classes.PAGE)
 
 
 def create_app(source: Source, *, listen_host: str = "127.0.0.1") -> Dash:

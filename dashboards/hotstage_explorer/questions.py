@@ -9,7 +9,16 @@ from typing import Any, Literal, TypeAlias
 from hotstage_explorer.picture import Section
 
 Kind = Literal[
-    "requests", "request", "components", "latency", "classes", "snapshot", "snapshots", "stored", "plan"
+    "requests",
+    "request",
+    "components",
+    "latency",
+    "classes",
+    "snapshot",
+    "snapshots",
+    "stored",
+    "plan",
+    "stored_plan",
 ]
 
 Answer: TypeAlias = Section[Any]

@@ -18,10 +18,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
+import fake_latency
 import fake_requests
+import fake_snapshots
 from fake_requests import stamp
 
-PATHS = ("/v1/heat", "/v1/stages", "/v1/windows", "/v1/breakers", "/v1/coverage")
+PATHS = (
+    *("/v1/heat", "/v1/stages", "/v1/windows", "/v1/breakers", "/v1/coverage"),
+    *("/v1/latency", "/v1/components", "/v1/classes"),
+)
 ENDPOINTS = (
     # endpoint, modality, requests/s, weight, P95 in s
     ("/v1/chat/completions", "text", 21.0, 1.0, 0.42),
@@ -59,6 +64,7 @@ class Script:
     delay_seconds: float = 0.0
     growth: float = 1.0
     rename: str | None = None  # what the first endpoint calls itself
+    in_flight: int = 60  # requests
     evil_id: str | None = None  # what requests call themselves
     requests: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.time)
@@ -83,7 +89,8 @@ class Script:
 
     def detail(self, path: str, query: dict[str, list[str]]) -> dict[str, Any] | None:
         """A document that has parameters; None for a path, or an item, that is not there."""
-        parts = path.strip("/").split("/")
+        parts = [*path.strip("/").split("/"), ""]
+        parts = parts[: parts.index("")]
         if parts == ["v1", "requests"]:
             after, limit = (
                 int(query.get(name, [often])[0]) for name, often in (("after", "0"), ("limit", "2000"))
@@ -91,7 +98,25 @@ class Script:
             return self._joined(fake_requests.listing(self.began, self.now(), after, limit, self.evil_id))
         if parts[:2] == ["v1", "requests"] and len(parts) == 3 and parts[2].isdecimal():
             return self._joined(fake_requests.waterfall(int(parts[2]), self.began, self.evil_id))
+        if len(parts) > 1 and parts[1] in ("snapshot", "snapshots"):
+            found = self._in_flight(parts[1:])
+            return None if found is None else self._joined(found)
         return None
+
+    def _in_flight(self, parts: list[str]) -> dict[str, Any] | None:
+        """Snapshots of now, the list of stored ones, one of them, and their plans."""
+        now_ns, tick = int(self.now() * 1e9), int(self.now())
+        live = fake_snapshots.snapshot(now_ns, self.in_flight, shift=8 + tick % 1000)
+        if parts == ["snapshot"]:
+            return live
+        if parts == ["snapshot", "plan"]:
+            return fake_snapshots.plan(live, None)
+        if parts == ["snapshots"]:
+            return {"snapshots": []} if self.mode == "empty" else fake_snapshots.stored_list(self.began)
+        found = fake_snapshots.stored(parts[1], self.began)
+        if found is None or len(parts) == 2:
+            return found
+        return fake_snapshots.plan(found["snapshot"], parts[1]) if parts[2:] == ["plan"] else None
 
     def v1_heat(self, now: float) -> dict[str, Any]:
         basis = {
@@ -167,6 +192,15 @@ class Script:
             "p95_seconds": None if few else p50 * slow * 2.1,
             "p99_seconds": None if few else p50 * slow * 2.9,
         }
+
+    def v1_latency(self, now: float) -> dict[str, Any]:
+        return fake_latency.latency(self.mode == "empty")
+
+    def v1_components(self, now: float) -> dict[str, Any]:
+        return fake_latency.components(self.mode == "empty")
+
+    def v1_classes(self, now: float) -> dict[str, Any]:
+        return fake_latency.classes(self.mode == "empty")
 
     def v1_windows(self, now: float) -> dict[str, Any]:
         opened, began = int((self.began + 0.4 - 12) * 1e9), int((self.began - 340) * 1e9)

@@ -22,10 +22,9 @@ from hotstage_explorer.sources.selector import DEFAULT_SELECTOR
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 
-from fake_agent import Script
+from fake_agent import PATHS, Script
 
 OPENAPI: dict[str, Any] = json.loads(files("hotstage.api").joinpath("openapi.json").read_bytes())
-PATHS = ("/v1/heat", "/v1/stages", "/v1/windows", "/v1/breakers", "/v1/coverage")
 
 
 def test_stages_are_ordered_as_the_agent_pins_them() -> None:
@@ -53,6 +52,11 @@ def test_the_browser_tests_stand_in_says_what_the_agent_promises(path: str, mode
         ("/v1/requests", "/v1/requests", {"after": ["1990"], "limit": ["40"]}),
         ("/v1/requests/{id}", "/v1/requests/1969", {}),
         ("/v1/requests/{id}", "/v1/requests/1968", {}),
+        ("/v1/snapshot", "/v1/snapshot", {}),
+        ("/v1/snapshot/plan", "/v1/snapshot/plan", {}),
+        ("/v1/snapshots", "/v1/snapshots", {}),
+        ("/v1/snapshots/{id}", "/v1/snapshots/s-0001", {}),
+        ("/v1/snapshots/{id}/plan", "/v1/snapshots/s-0001/plan", {}),
     ],
 )
 def test_its_documents_with_parameters_are_as_promised_too(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
-from hotstage_explorer.components.words import choice, known, link, nothing, unknown
+from hotstage_explorer.components.words import choice, heads, known, link, nothing, unknown
 from hotstage_explorer.documents.requests import RequestList, RequestRow
 from hotstage_explorer.where import Where
 
@@ -78,7 +78,7 @@ def request_table(rows: Sequence[RequestRow], where: Where, *, is_read: bool, ha
             return nothing("No request matches", "Take a choice away, or use fewer words.")
         return nothing("No request has finished yet", "They are listed as soon as one ends.")
     longest = max((row.duration_seconds or 0.0 for row in rows), default=0.0)
-    heads = (
+    columns = (
         ("Request", "", ""),
         ("Ended", "UTC", ""),
         ("Endpoint", "and instance", ""),
@@ -92,16 +92,7 @@ def request_table(rows: Sequence[RequestRow], where: Where, *, is_read: bool, ha
     return node(
         "table",
         node("caption", "Finished requests", cls="sr-only"),
-        node(
-            "thead",
-            node(
-                "tr",
-                *(
-                    node("th", name, node("span", unit, cls="unit"), scope="col", cls=cls)
-                    for name, unit, cls in heads
-                ),
-            ),
-        ),
+        heads(columns),
         node("tbody", *(_row(row, where, longest) for row in rows)),
         cls="requests",
     )

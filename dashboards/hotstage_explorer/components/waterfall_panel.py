@@ -6,7 +6,7 @@ from __future__ import annotations
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
 from hotstage_explorer.components.request_table import outcome
-from hotstage_explorer.components.words import fact, known, moment, nothing, unknown
+from hotstage_explorer.components.words import fact, heads, known, moment, nothing, unknown
 from hotstage_explorer.documents.waterfall import PARTS, PLACEMENTS, Segment, Waterfall
 from hotstage_explorer.figures import palette
 
@@ -84,7 +84,7 @@ def segment_table(found: Waterfall) -> Node:
         return nothing("No stage of this request is known", "Its server marked none while it ran.")
     has_parts = any(part.parts for part in found.segments)
     duration = found.request.duration_seconds
-    heads = [
+    columns = [
         ("Segment", "", ""),
         ("Modality", "", ""),
         ("Begins", "after the request", "num"),
@@ -99,16 +99,7 @@ def segment_table(found: Waterfall) -> Node:
     return node(
         "table",
         node("caption", "Stages and waits of the request, by their begin", cls="sr-only"),
-        node(
-            "thead",
-            node(
-                "tr",
-                *(
-                    node("th", name, node("span", unit, cls="unit"), scope="col", cls=cls)
-                    for name, unit, cls in heads
-                ),
-            ),
-        ),
+        heads(columns),
         node("tbody", *(_segment(part, duration, n, has_parts) for n, part in enumerate(found.segments))),
     )
 

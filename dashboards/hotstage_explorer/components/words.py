@@ -119,3 +119,11 @@ def pager(where: Where, page: int, rows: int, rows_a_page: int) -> list[Node]:
         node("span", f"{first + 1:,}–{last:,} of {rows:,}", cls="tally"),
         after if last < rows else node("span", "Next", cls="button small off", aria_hidden="true"),
     ]
+
+
+def heads(columns: Iterable[tuple[str, str, str]]) -> Node:
+    """The head of a table: (name, what its numbers are, class of its cells) a column."""
+    cells = (
+        node("th", name, node("span", unit, cls="unit"), scope="col", cls=cls) for name, unit, cls in columns
+    )
+    return node("thead", node("tr", *cells))

@@ -44,7 +44,7 @@ class TokenLatency:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The host first, then each modality."""
+    """All requests first, then the modality whose first token is latest."""
 
     window_seconds: float | None = None
     rows: tuple[TokenLatency, ...] = ()
@@ -79,8 +79,9 @@ def latency(content: dict[str, Any]) -> Latency:
     host = content.get("total")
     said = [host] if isinstance(host, dict) else []
     said += list(rows_of(content, "modalities", MAX_MODALITIES))
-    rows = tuple(_tokens(row) for row in said)
-    return Latency(positive(content.get("window_seconds")), tuple(row for row in rows if row.requests))
+    rows = [row for row in map(_tokens, said) if row.requests]
+    rows.sort(key=lambda row: (row.modality != "all", -(row.ttft_mean_seconds or 0.0)))
+    return Latency(positive(content.get("window_seconds")), tuple(rows))
 
 
 def components(content: dict[str, Any]) -> Components:

@@ -49,7 +49,8 @@ def first_token(rows: Sequence[TokenLatency]) -> dict[str, Any] | None:
             revision="first-token",
             margin={"l": 8, "r": 14, "t": 8, "b": 44},
             barmode="overlay",
-            xaxis=axis(f"Mean time to first token ({unit})", range=[0, longest * per_unit * 1.12], nticks=8),
+            uniformtext={"minsize": 9, "mode": "hide"},
+            xaxis=axis(f"Mean time to first token ({unit})", range=[0, longest * per_unit * 1.22], nticks=8),
             yaxis=axis(
                 "",
                 range=[len(known) - 0.45, -0.55],
@@ -68,7 +69,9 @@ def _pieces(place: int, row: TokenLatency) -> list[_Piece]:
     """From the largest on; what is small is one piece."""
     large = [part for part in row.parts if part.share >= SMALLEST_SHARE]
     small = [part for part in row.parts if part.share < SMALLEST_SHARE]
-    if small:
+    if len(small) == 1:
+        large += small
+    elif small:
         share = sum(part.share for part in small)
         large.append(Part(f"{len(small)} smaller ones", False, None, None, None, share))
     mean, at, made = row.ttft_mean_seconds or 0.0, 0.0, []

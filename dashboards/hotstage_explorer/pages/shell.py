@@ -15,6 +15,9 @@ PERIOD_MS = 1000
 PAGES = (
     ("heat", "Heat", "/"),
     ("requests", "Requests", "/requests/"),
+    ("stages", "Stages", "/stages/"),
+    ("snapshots", "Snapshots", "/snapshots/"),
+    ("classes", "Classes", "/classes/"),
 )
 """(key, title, path) in the order of the navigation."""
 

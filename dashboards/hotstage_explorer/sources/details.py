@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from hotstage_explorer.documents import requests, waterfall
+from hotstage_explorer.documents import classes, latency, requests, snapshots, waterfall
 from hotstage_explorer.picture import Section
 from hotstage_explorer.questions import Answer, Kind, Question
 from hotstage_explorer.sources.ask import Asker
@@ -40,6 +40,20 @@ _PATHS: dict[Kind, _Path] = {
         "/v1/requests",
         lambda body, known: requests.requests(body, known or requests.RequestList()),
         _after,
+    ),
+    "latency": _Path("/v1/latency", lambda body, known: latency.latency(body)),
+    "components": _Path("/v1/components", lambda body, known: latency.components(body)),
+    "classes": _Path("/v1/classes", lambda body, known: classes.classes(body)),
+    "snapshot": _Path("/v1/snapshot", lambda body, known: snapshots.snapshot(body)),
+    "snapshots": _Path(
+        "/v1/snapshots", lambda body, known: snapshots.stored(body), lambda known: "?limit=100"
+    ),
+    "stored": _Path(
+        "/v1/snapshots/{}", lambda body, known: snapshots.snapshot(body), is_fixed=lambda value: True
+    ),
+    "plan": _Path("/v1/snapshot/plan", lambda body, known: snapshots.plan(body)),
+    "stored_plan": _Path(
+        "/v1/snapshots/{}/plan", lambda body, known: snapshots.plan(body), is_fixed=lambda value: True
     ),
     "request": _Path(
         "/v1/requests/{}", lambda body, known: waterfall.waterfall(body), is_fixed=lambda value: True
