@@ -50,9 +50,11 @@ unit integration: setup-tests ## one layer of the tests
 kernel browser: setup-tests ## one kind of test: real BPF, real browser
 	$(PYTEST) -m '$@ and $(SELECTED)' tests
 
-bench: setup ## the published numbers: overhead, counting
+bench: setup-tests ## the published numbers: overhead, counting, marks, stages
 	$(BIN)/hotstage bench overhead
 	$(BIN)/hotstage bench counting
+	$(BIN)/hotstage bench marks
+	$(BIN)/hotstage bench stages
 
 setup: $(STAMP) bpf ## system packages, virtual environment, BPF objects, marks library; says what it installs
 

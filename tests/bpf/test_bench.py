@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from hotstage.cli.bench.counting import counting_report
+from hotstage.cli.bench.marks import marks_report
 from hotstage.cli.bench.overhead import overhead_report
 from hotstage.cli.bench.stages import stages_report
 from hotstage.clock import SystemClock
@@ -58,3 +59,15 @@ def test_marks_and_nvtx_give_every_launch_its_stage(objects: Path) -> None:
     assert report["p95_error_ratio_max"] <= 0.05
     same = [row for row in report["p95"].values() if row["requests"] == row["true_requests"]]
     assert len(same) == len(report["p95"]) >= 20
+
+
+@pytest.mark.parametrize("rung", [Rung.SESSION, Rung.MULTI])
+def test_a_mark_that_nobody_listens_to_costs_next_to_nothing(objects: Path, rung: Rung) -> None:
+    report = marks_report(rung, rounds=40)
+    jsonschema.validate(report, SCHEMA)
+    assert report["exact"], (report["made"], report["counted"], report["lost"])
+    assert report["within_budget"], report["marks"]
+    for language in ("c", "python"):
+        assert report[f"listening_ns_{language}"] > report[f"idle_ns_{language}"] + 200  # two traps
+    kinds = {(row["language"], row["kind"], row["listening"]) for row in report["marks"]}
+    assert len(kinds) == len(report["marks"]) == 2 * (5 + 6)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import click
 
 from hotstage.cli.bench.counting import counting
+from hotstage.cli.bench.marks import marks
 from hotstage.cli.bench.overhead import overhead
 from hotstage.cli.bench.stages import stages
 
@@ -18,3 +19,4 @@ def bench() -> None:
 bench.add_command(overhead)
 bench.add_command(counting)
 bench.add_command(stages)
+bench.add_command(marks)

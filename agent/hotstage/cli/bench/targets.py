@@ -39,8 +39,9 @@ class Target:
 
 
 @contextmanager
-def compiled(*sources: str) -> Iterator[Path]:
-    """Compile `name.S` into `libname.so` and `name.c` into `name`; the directory that holds them.
+def compiled(*sources: str, include: Path = _SOURCES) -> Iterator[Path]:
+    """Compile `name.S` into `libname.so` and `name.c` into `name`, with headers of `include`; the directory
+    that holds them.
 
     Raises PreflightError without a C compiler or when it fails.
     """
@@ -52,7 +53,7 @@ def compiled(*sources: str) -> Iterator[Path]:
             stem, suffix = source.split(".")
             how = ["-shared", "-nostdlib"] if suffix == "S" else ["-O2", "-pthread"]
             output = Path(directory) / (f"lib{stem}.so" if suffix == "S" else stem)
-            command = [compiler, *how, "-o", str(output), str(_SOURCES / source)]
+            command = [compiler, *how, f"-I{include}", "-o", str(output), str(_SOURCES / source)]
             done = subprocess.run([*command, "-ldl"], capture_output=True, text=True, check=False)
             if done.returncode:
                 raise PreflightError(f"{source} does not compile:\n{done.stderr.strip()}")
