@@ -77,6 +77,9 @@ def test_every_gauge_that_is_asked_for_is_exported_with_the_labels_that_are_read
     assert {name: exported.get(name) for name in expressions.GAUGES} == {
         name: set(labels) for name, labels in expressions.GAUGES.items()
     }
+    assert {name: exported.get(name) for name in expressions.CLASSES} == {
+        name: set(labels) for name, labels in expressions.CLASSES.items()
+    }
     assert {expressions.TICKS, expressions.UP, expressions.STAGE_DURATION} <= set(exported)
 
 

@@ -18,10 +18,12 @@ def class_table(rows: Sequence[ClassRow], by: str) -> Node:
     if not rows:
         return nothing("No request has finished yet", "Classes appear with the first requests that end.")
     worst = max((row.slo_penalty_ms or 0.0 for row in rows), default=0.0)
+    has_hosts = any(row.host for row in rows)
     columns = (
         *((("Endpoint", "", ""),) if by == "endpoint" else ()),
         ("Class", "what it brought", ""),
         *((("Size", "input tokens", ""),) if by == "size" else ()),
+        *((("Host", "", ""),) if has_hosts else ()),
         ("Requests", "ended", "num"),
         ("QPS", "last 10 s", "num"),
         ("Mean", "", "num"),
@@ -38,14 +40,14 @@ def class_table(rows: Sequence[ClassRow], by: str) -> Node:
         "table",
         node("caption", f"Request classes by {by}", cls="sr-only"),
         heads(columns),
-        node("tbody", *(_row(row, by, worst) for row in ordered[:MAX_ROWS])),
+        node("tbody", *(_row(row, by, worst, has_hosts) for row in ordered[:MAX_ROWS])),
     )
 
 
-def _row(row: ClassRow, by: str, worst: float) -> Node:
+def _row(row: ClassRow, by: str, worst: float, has_hosts: bool) -> Node:
     first = row.endpoint or "(unnamed)" if by == "endpoint" else row.fingerprint
     numbers: list[Child] = [
-        units.count(row.requests),
+        known(units.count(row.requests), "not in the metrics"),
         known(units.significant(row.rate), "no rate yet"),
         known(units.duration(row.mean_seconds), "no request of the window counts"),
         *(_quantile(seconds, row) for seconds in (row.p50_seconds, row.p95_seconds)),
@@ -60,6 +62,7 @@ def _row(row: ClassRow, by: str, worst: float) -> Node:
         node("th", node("code", first) if by == "endpoint" else node("strong", first), scope="row"),
         node("td", row.fingerprint) if by == "endpoint" else None,
         node("td", SIZES.get(row.size, row.size or "all")) if by == "size" else None,
+        node("td", row.host) if has_hosts else None,
         *(node("td", number, cls="num") for number in numbers),
         cls="marked warning" if row.is_late else "",
         key=row.key,
@@ -69,6 +72,8 @@ def _row(row: ClassRow, by: str, worst: float) -> Node:
 def _quantile(seconds: float | None, row: ClassRow) -> Child:
     if seconds is not None:
         return units.duration(seconds)
+    if row.samples is None:
+        return unknown("not in the metrics, or too few requests in the window")
     return unknown(f"{units.count(row.samples)} requests in the window are too few", TOO_FEW)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hotstage_explorer.parse import integer, positive, rows_of, text
@@ -38,10 +38,11 @@ class ClassRow:
     within_target_ratio: float | None
     token_equivalent_ms: float | None
     slo_penalty_ms: float | None
+    host: str = ""
 
     @property
     def key(self) -> str:
-        return "|".join((self.endpoint, self.fingerprint, self.size))
+        return "|".join((self.host, self.endpoint, self.fingerprint, self.size))
 
     @property
     def is_late(self) -> bool | None:
@@ -60,6 +61,17 @@ class Classes:
     fingerprints: tuple[ClassRow, ...] = ()
     classes: tuple[ClassRow, ...] = ()
     endpoints: tuple[ClassRow, ...] = ()
+
+    def of_host(self, name: str) -> Classes:
+        """The rows of one host; all where the name is "" or nobody's."""
+        if not any(row.host == name for row in self.fingerprints) or not name:
+            return self
+        return replace(
+            self,
+            fingerprints=tuple(row for row in self.fingerprints if row.host == name),
+            classes=tuple(row for row in self.classes if row.host == name),
+            endpoints=tuple(row for row in self.endpoints if row.host == name),
+        )
 
 
 def classes(content: dict[str, Any]) -> Classes:

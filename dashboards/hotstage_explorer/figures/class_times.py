@@ -20,10 +20,10 @@ QUANTILES = (
 
 
 def class_times(rows: Sequence[ClassRow], by: str) -> dict[str, Any] | None:
-    """None where no class has a P50; those of most requests are drawn."""
-    known = sorted((row for row in rows if row.p50_seconds), key=lambda row: -(row.requests or 0))[
-        :MAX_CLASSES
-    ]
+    """None where no class has a quantile; those of most requests are drawn."""
+    known = sorted(
+        (row for row in rows if row.p50_seconds or row.p95_seconds), key=lambda row: -(row.requests or 0)
+    )[:MAX_CLASSES]
     if not known:
         return None
     longest = max(
@@ -64,9 +64,11 @@ def class_times(rows: Sequence[ClassRow], by: str) -> dict[str, Any] | None:
 
 def name_of(row: ClassRow, by: str) -> str:
     """How a class is called in a list of its kind."""
+    host = f" {row.host}" if row.host else ""
     if by == "endpoint":
-        return f"{row.endpoint or '(unnamed)'} {row.fingerprint}"
-    return f"{row.fingerprint} {SIZES.get(row.size, row.size)}" if by == "size" else row.fingerprint
+        return f"{row.endpoint or '(unnamed)'} {row.fingerprint}{host}"
+    size = f" {SIZES.get(row.size, row.size)}" if by == "size" else ""
+    return f"{row.fingerprint}{size}{host}"
 
 
 def _bars(rows: Sequence[ClassRow], quantile: tuple[str, str, str], per_unit: float) -> dict[str, Any]:

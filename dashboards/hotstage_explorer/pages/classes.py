@@ -8,7 +8,6 @@ from typing import Any
 from dash import html
 
 from hotstage_explorer import units
-from hotstage_explorer.components.absent import needs_agent
 from hotstage_explorer.components.class_table import class_table
 from hotstage_explorer.components.node import Node, node
 from hotstage_explorer.components.words import choice, nothing
@@ -43,9 +42,6 @@ def _main() -> list[Any]:
 
 
 def _content(look: Look) -> tuple[Panels, Charts]:
-    if not look.has_agent:
-        absent: Panels = {"table": [needs_agent("Classes", look.picture)]}
-        return {**absent, "by": [], "window": [], "basis": []}, {"chart": None}
     answer = look.answer(CLASSES)
     found: Classes | None = answer.value
     if found is None:
@@ -55,6 +51,7 @@ def _content(look: Look) -> tuple[Panels, Charts]:
             else nothing("Could not be read", f"{answer.problem}.")
         )
         return {"table": [why], "by": [], "window": [], "basis": []}, {"chart": None}
+    found = found.of_host(look.where.choice("host"))
     by = look.where.choice("by", tuple(value for _, value in BY), "fingerprint")
     rows = {"fingerprint": found.fingerprints, "size": found.classes, "endpoint": found.endpoints}[by]
     return {

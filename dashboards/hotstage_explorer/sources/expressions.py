@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every PromQL expression that the page Heat asks for, and the metrics that it reads with their own labels.
+"""Every PromQL expression that the pages ask for, and the metrics that they read with their own labels.
 
 Labels that a metric has beside its own come from the scrape: they tell one host from another. No I/O.
 """
@@ -32,6 +32,22 @@ GAUGES: dict[str, frozenset[str]] = {
     }.items()
 }
 """Metric → the labels that it has of its own. They are read as they are, at one moment."""
+
+CLASSES: dict[str, frozenset[str]] = {
+    name: frozenset(labels.split())
+    for name, labels in {
+        "hotstage_request_class_requests_total": "request_class size",
+        "hotstage_request_class_latency_mean_seconds": "request_class size",
+        "hotstage_request_class_latency_p95_seconds": "request_class size",
+        "hotstage_request_class_latency_p99_seconds": "request_class size",
+        "hotstage_request_class_p99_target_seconds": "request_class",
+        "hotstage_request_class_within_target_ratio": "request_class",
+        "hotstage_request_class_token_equivalent_latency_seconds": "request_class",
+        "hotstage_request_class_slo_penalty_seconds": "request_class",
+        "hotstage_endpoint_slo_penalty_seconds": "endpoint request_class",
+    }.items()
+}
+"""As `GAUGES`, of the page Classes."""
 
 STAGE_DURATION = "hotstage_stage_duration_seconds"
 TICKS = "hotstage_ticks_total"
@@ -90,6 +106,12 @@ class Expressions:
             for q, name in QUANTILES
         ]
         return " or ".join(parts)
+
+    def classes(self, seconds: int) -> str:
+        """All that metrics say of request classes, and their rates over so many seconds."""
+        metrics = f'{{__name__=~"{"|".join(CLASSES)}"{self._also}}}'
+        ended = f"hotstage_request_class_requests_total{self._only}[{seconds}s]"
+        return f"{metrics} or {_marked(f'rate({ended})', 'rate')}"
 
     @property
     def windows(self) -> str:

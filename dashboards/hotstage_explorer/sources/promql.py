@@ -88,9 +88,15 @@ class PromQL:
                 f"use an https address instead of {plain_address(url)}"
             )
         self.address = plain_address(url)
+        self._monotonic = monotonic
         self._token_file = Path(token_file) if token_file else None
         self._wall = wall
         self._wire = Wire(monotonic=monotonic)
+
+    def another(self) -> PromQL:
+        """The same server by a connection of its own, for another thread."""
+        token_file = str(self._token_file) if self._token_file else None
+        return PromQL(self.address, token_file=token_file, monotonic=self._monotonic, wall=self._wall)
 
     def query(self, expression: str, *, wait: float, at: float | None = None) -> Answer:
         """The value of `expression` at unix time `at`, None: now. A range selector gives raw samples.
