@@ -153,7 +153,10 @@ class Daemon:
             problems,
         )
         self.prometheus = PrometheusSink(
-            self._facts, Slos(config.slo.objectives), self.line.statistics.classes
+            self._facts,
+            Slos(config.slo.objectives),
+            self.line.statistics.classes,
+            self.line.timings.latency,
         )
         self.otlp = otlp_sink(
             config.otlp,

@@ -12,6 +12,7 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 | endpoint | 32 histograms of 16 edges: 16 endpoints of 2 models; 64 routes; 48 penalties by class |
 | request_class | 9 fingerprints × 6 sizes counted, 27 with quantiles |
 | token | 32 endpoints × modalities |
+| ttft, itl | 7 modalities; 6 parts of the first token of each |
 | engine | 8 models of engines; their own pages say more |
 | breaker | 44 breakers × 6 states, and what else is told of each |
 """
@@ -31,6 +32,8 @@ PARTS: dict[str, int] = {
     "instance": 128,
     "request_class": 171,
     "token": 32,
+    "ttft": 56,
+    "itl": 14,
     "calls": 212,
     "call": 64,
     "window": 120,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hotstage.sinks.class_metrics import CLASS_METRICS
 from hotstage.sinks.engine_metrics import ENGINE_METRICS
 from hotstage.sinks.metric import Metric
+from hotstage.sinks.token_metrics import TOKEN_METRICS
 from hotstage.store.deliveries import DURATION_EDGES
 
 # Powers of two are edges of the scale-3 exponential histogram, so both can be compared without conversion.
@@ -388,5 +389,6 @@ SCRAPE_SECONDS = Metric("hotstage_scrape_duration_seconds", "gauge", (), "Time t
 METRICS: tuple[Metric, ...] = (
     *(value for value in list(globals().values()) if isinstance(value, Metric)),
     *CLASS_METRICS,
+    *TOKEN_METRICS,
     *ENGINE_METRICS,
 )

@@ -12,6 +12,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from hotstage.frame.class_table import ClassTable, no_classes
+from hotstage.frame.latency_types import Latency
+from hotstage.frame.token_latency import no_latency
 from hotstage.sinks.base import Tick
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.readings import Reading, Readings
@@ -32,8 +34,9 @@ class PrometheusSink:
         facts: Callable[[], SelfFacts],
         slos: Slos | None = None,
         classes: Callable[[int], ClassTable] = no_classes,
+        latency: Callable[[int], Latency] = no_latency,
     ) -> None:
-        self.readings = Readings(facts, slos, classes)
+        self.readings = Readings(facts, slos, classes, latency)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(Scrape(self.readings.collect))
         self._cached: dict[str, tuple[float, bytes]] = {}

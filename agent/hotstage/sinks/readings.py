@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from hotstage.frame.class_table import ClassTable, no_classes
+from hotstage.frame.latency_types import Latency
+from hotstage.frame.token_latency import no_latency
 from hotstage.sinks import metrics
 from hotstage.sinks.base import Tick
 from hotstage.sinks.classes import class_children
@@ -24,6 +26,7 @@ from hotstage.sinks.now import Children, gauges
 from hotstage.sinks.self_facts import SelfFacts, self_children
 from hotstage.sinks.slo import Slos
 from hotstage.sinks.tally import HistogramChildren, bounds_of
+from hotstage.sinks.tokens import token_children
 from hotstage.store.deliveries import DURATION_EDGES, NotifierReport
 
 
@@ -44,10 +47,12 @@ class Readings:
         facts: Callable[[], SelfFacts],
         slos: Slos | None = None,
         classes: Callable[[int], ClassTable] = no_classes,
+        latency: Callable[[int], Latency] = no_latency,
     ) -> None:
-        """`classes`: time of the last fast tick → classes of finished requests as of it."""
+        """`classes`, `latency`: time of the last fast tick → what finished requests say as of it."""
         self._facts = facts
         self._classes = classes
+        self._latency = latency
         self._slos = slos or Slos(())
         self._lock = threading.Lock()
         self._counts = Counts(self._slos)
@@ -72,13 +77,10 @@ class Readings:
 
     def collect(self) -> Iterator[Reading]:
         """Everything that has a child, in the order of the metric table."""
-        facts, told = self._facts(), self._tick
-        # Not under the lock: a table of classes is sorted, and the tick must not wait for that.
-        table = no_classes(0) if told is None else self._classes(told.pulse.at_ns)
+        facts, finished = self._facts(), self._of_finished()
         with self._lock:
             tick = self._tick
-            children = {} if tick is None else gauges(tick)
-            children = self._within_caps(children | class_children(table))
+            children = self._within_caps({} if tick is None else gauges(tick) | finished)
             for tally in self._counts.tallies:
                 children[tally.metric] = list(tally.items())
             children[metrics.GPU_XID_LAST] = list(self._counts.xid_last_seconds.items())
@@ -105,6 +107,14 @@ class Readings:
         for metric in metrics.METRICS:
             if children.get(metric) or histograms.get(metric):
                 yield Reading(metric, children.get(metric, []), histograms.get(metric, []))
+
+    def _of_finished(self) -> dict[Metric, Children]:
+        """Without the lock: these tables are sorted, and the tick must not wait for that."""
+        tick = self._tick
+        if tick is None:
+            return {}
+        at_ns = tick.pulse.at_ns
+        return class_children(self._classes(at_ns)) | token_children(self._latency(at_ns))
 
     def _within_caps(self, children: dict[Metric, Children]) -> dict[Metric, Children]:
         for metric, each in children.items():
