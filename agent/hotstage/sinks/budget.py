@@ -8,8 +8,8 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 
 | part | what it is reckoned for |
 |---|---|
-| stage | 33 stages × modalities as they occur on 2 models or GPUs, rounded up: 80 histograms of 16 edges |
-| endpoint | 32 histograms of 16 edges: 16 endpoints of 2 models; 64 routes; 48 penalties by class |
+| stage | 33 stages × modalities, as they occur, on 2 GPUs and on none yet known: 102 histograms of 14 edges |
+| endpoint | 32 histograms of 12 edges: 16 endpoints of 2 models; 64 routes; 48 penalties by class |
 | request_class | 9 fingerprints × 6 sizes counted, 27 with quantiles |
 | token | 32 endpoints × modalities |
 | ttft, itl | 7 modalities; 6 parts of the first token of each |
@@ -27,18 +27,18 @@ SERIES_MAX = 5_000
 HISTOGRAMS_MAX = 300
 
 PARTS: dict[str, int] = {
-    "stage": 1791,
-    "endpoint": 1088,
-    "instance": 128,
+    "stage": 2005,
+    "endpoint": 960,
+    "instance": 112,
     "request_class": 171,
     "token": 32,
     "ttft": 56,
     "itl": 14,
-    "calls": 212,
+    "calls": 180,
     "call": 64,
     "window": 120,
-    "breaker": 476,
-    "gpu": 160,
+    "breaker": 468,
+    "gpu": 128,
     "slo": 25,
     "webhook": 227,
     "engine": 244,

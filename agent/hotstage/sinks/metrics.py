@@ -13,10 +13,11 @@ from hotstage.sinks.token_metrics import TOKEN_METRICS
 from hotstage.store.deliveries import DURATION_EDGES
 
 # Powers of two are edges of the scale-3 exponential histogram, so both can be compared without conversion.
-STAGE_EDGES = tuple(2.0**power for power in range(-10, 6))
-"""Seconds, 0.98 ms to 32 s."""
-REQUEST_EDGES = tuple(2.0**power for power in range(-7, 9))
-"""Seconds, 7.8 ms to 256 s."""
+# Most of what is exported are buckets: where little happens, an edge is left out.
+STAGE_EDGES = tuple(2.0**power for power in (-10, -8, *range(-7, 4), 5))
+"""Seconds, 0.98 ms to 32 s; in steps of two from 3.9 ms to 8 s."""
+REQUEST_EDGES = tuple(2.0**power for power in (-5, -3, *range(-2, 6), 7, 8))
+"""Seconds, 31 ms to 256 s; in steps of two from 125 ms to 32 s."""
 
 _STAGE = ("stage", "modality", "model_name", "gpu_uuid")
 _ROUTE = ("endpoint", "instance_id", "modality")
@@ -27,7 +28,7 @@ STAGE_DURATION = Metric(
     "histogram",
     _STAGE,
     "Duration of ended stages, host begin to end.",
-    cap=80,
+    cap=102,
     edges=STAGE_EDGES,
 )
 STAGE_INFLIGHT = Metric(
@@ -73,12 +74,14 @@ INSTANCE_LOAD = Metric(
     "gauge",
     ("instance_id",),
     "Mean of CPU and memory load of the instance.",
+    cap=28,
 )
 INSTANCE_DEVIATION = Metric(
     "hotstage_instance_dispatch_deviation",
     "gauge",
     ("instance_id",),
     "log2 of load share over heat share; 0 is as hot as loaded.",
+    cap=28,
 )
 ROUTE_HEAT = Metric(
     "hotstage_endpoint_instance_heat", "gauge", _ROUTE, "Heat of an endpoint on one instance.", cap=64
@@ -110,12 +113,14 @@ INSTANCE_CPU = Metric(
     "gauge",
     ("instance_id",),
     "CPU time of the instance over what its limits allow it.",
+    cap=28,
 )
 INSTANCE_MEMORY = Metric(
     "hotstage_instance_memory_load_ratio",
     "gauge",
     ("instance_id",),
     "Memory of the instance over what its limits allow it.",
+    cap=28,
 )
 STAGE_WAIT = Metric(
     "hotstage_stage_wait_seconds_total",
@@ -143,7 +148,7 @@ CALLS = Metric(
     "counter",
     ("call", "stage", "modality"),
     "CUDA, NCCL and cuDNN calls that returned or were entered, counted in the kernel.",
-    cap=212,
+    cap=180,
     counts="call",
 )
 CALL_ERRORS = Metric(
@@ -179,7 +184,7 @@ BREAKER_TRANSITIONS = Metric(
     "counter",
     ("breaker", "from", "to", "reason"),
     "Changes of state; reason is window, cool_down, recovered, relapse or override.",
-    cap=80,
+    cap=72,
     counts="transition",
 )
 BREAKER_LAST = Metric(
@@ -194,7 +199,7 @@ GPU_INFO = Metric(
     "gauge",
     ("gpu_uuid", "gpu", "name", "pci_bus_id", "driver_version"),
     "1 for each GPU; join on gpu_uuid.",
-    cap=64,
+    cap=32,
 )
 GPU_XID = Metric(
     "hotstage_gpu_xid_errors_total", "counter", ("gpu_uuid", "xid"), "XIDs seen.", cap=24, counts="error"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First and further tokens as metrics: the parts of a modality add up to its mean; no series for the unknown."""
+"""First and further tokens as metrics: parts of a modality add up to its mean; no series for the unknown."""
 
 from __future__ import annotations
 
