@@ -241,6 +241,8 @@ struct context_key {
 	__u32 pad;
 };
 
+#define HOTSTAGE_NULL_STREAM (~0ULL) /* in stage_rules, where 0 says all streams */
+
 /* stage_rules; tid 0 = all threads of the process, stream 0 = all streams. */
 struct stage_rule_key {
 	__u32 tgid;

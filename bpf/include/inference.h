@@ -64,7 +64,11 @@ static __always_inline void keep_rules_fresh(struct thread_state *thread, __u32 
 /* Returns 0 where no rule speaks of this stream. */
 static __always_inline __u32 infer_by_stream(struct thread_state *thread, __u32 tgid, __u32 tid)
 {
-	struct stage_rule_key key = {.tgid = tgid, .tid = tid, .stream = thread->stream};
+	struct stage_rule_key key = {
+		.tgid = tgid,
+		.tid = tid,
+		.stream = thread->stream ? thread->stream : HOTSTAGE_NULL_STREAM,
+	};
 	struct stage_rule *rule = bpf_map_lookup_elem(&stage_rules, &key);
 
 	if (!rule) {

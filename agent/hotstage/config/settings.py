@@ -31,6 +31,7 @@ from hotstage.config.section import (
     Weight,
 )
 from hotstage.config.snapshots import RecoveryConfig, SnapshotsConfig
+from hotstage.config.stages import StagesConfig
 
 
 class ProbesConfig(Section, frozen=True, kw_only=True):
@@ -382,6 +383,7 @@ class Config(Section, frozen=True, kw_only=True):
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     engines: EnginesConfig = field(default_factory=EnginesConfig)
+    stages: StagesConfig = field(default_factory=StagesConfig)
     frame: FrameConfig = field(default_factory=FrameConfig)
     classes: ClassesConfig = field(default_factory=ClassesConfig)
     detect: DetectConfig = field(default_factory=DetectConfig)

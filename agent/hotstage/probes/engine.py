@@ -16,6 +16,9 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hotstage.clock import Clock
 from hotstage.config.settings import ProbesConfig
 from hotstage.errors import HotstageError, LoadError, PreflightError
@@ -206,6 +209,11 @@ class ProbeEngine:
         return {key: clean_name(raw) for key, raw in found.items()}
 
     # ---- what unmarked work counts as
+
+    def threads(self) -> NDArray[np.void]:
+        """THREAD_DTYPE (T,), every thread seen so far, as of now."""
+        with self._maps_lock:
+            return self._open_maps.threads()
 
     def set_stage_rules(self, pid: int, entries: Collection[RuleEntry]) -> int:
         """What unmarked work of the process counts as from now on; how many entries found no room."""

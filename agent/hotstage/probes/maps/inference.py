@@ -27,7 +27,8 @@ _NO_FLAGS = RuleFlag(0)
 
 @dataclass(frozen=True, slots=True)
 class RuleEntry:
-    """What work of a thread (tid, 0 = every thread) on a stream (0 = every stream) counts as.
+    """What work of a thread (tid, 0 = every thread) on a stream (0 = every stream, `layout.NULL_STREAM` = the
+    default one) counts as.
 
     `stage` NO_STAGE: no rule; then `flags` says whether functions or steps decide.
     """

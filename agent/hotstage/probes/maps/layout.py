@@ -87,6 +87,8 @@ class FunctionKind(IntEnum):
     SHARED = 2
 
 
+NULL_STREAM = 2**64 - 1
+"""The default stream in `stage_rules`, where 0 says all streams."""
 GRAPH_HANDLE = 1
 """All graphs of a process count as one function: an executable graph has no name."""
 FUNCTION_IS_GRAPH = 3

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Once a second: who runs, what do rules, learned functions and steps say of it, and tell the kernel.
+
+It decides, the kernel applies. Nothing here is done for an event. Marks always win: a process that marks is
+learned from, and its unmarked work gets rules only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotstage.attribution.facts import FactsBook, ProcessFacts
+from hotstage.attribution.fingerprints import FingerprintBook, Verdict
+from hotstage.attribution.learning import Applied, Learner
+from hotstage.attribution.rules import DEFAULT_STREAMS, Rule, RuleSet
+from hotstage.attribution.state import ProcessState, ThreadFacts
+from hotstage.attribution.steps import StepShape, ThreadSteps
+from hotstage.config.stages import StagesConfig
+from hotstage.probes.launch_sources import LaunchSources, of_threads
+from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
+from hotstage.probes.maps.layout import NO_STAGE, NULL_STREAM, FunctionKind, RuleFlag, Source
+
+MARKED_NS = 60_000_000_000
+"""So long after its last marked launch a process counts as one that marks."""
+THREADS_TOLD_LIMIT = 1024
+"""Threads of one process that get an entry of their own."""
+STREAMS_LIMIT = 64
+
+
+class Probes(Protocol):
+    """What is asked of the probes and told to them; `ProbeEngine` has it."""
+
+    def threads(self) -> NDArray[np.void]: ...
+
+    def launches_by_source(self) -> Mapping[int, LaunchSources]: ...
+
+    def streams(self) -> list[Stream]: ...
+
+    def functions(self) -> list[Function]: ...
+
+    def function_counts(self) -> list[tuple[int, int, int, int, int]]: ...
+
+    def set_stage_rules(self, pid: int, entries: Collection[RuleEntry]) -> int: ...
+
+    def decide_functions(self, pid: int, decisions: Mapping[int, FunctionDecision]) -> int: ...
+
+    def learn_functions(self, is_learning: bool) -> None: ...
+
+
+class Judge:
+    """`advance` once a second, from one thread. `states` is replaced as a whole: any thread may read it."""
+
+    def __init__(
+        self, config: StagesConfig, probes: Probes, facts: FactsBook, rules: RuleSet, book: FingerprintBook
+    ) -> None:
+        self._config = config
+        self._probes = probes
+        self._facts = facts
+        self._rules = rules
+        self._learner = Learner(probes, book)
+        self._applied = Applied(probes, book)
+        self._steps: dict[int, ThreadSteps] = {}
+        self._marked: dict[int, tuple[int, int]] = {}  # pid → (marked launches, when they last grew)
+        self.states: Mapping[int, ProcessState] = {}
+
+    def advance(self, now_ns: int, *, engine_decodes: bool = False) -> None:
+        """One judgement. `engine_decodes`: the one engine that is looked at says that it makes tokens."""
+        rows = self._probes.threads()
+        rows = rows[rows["tgid"] != 0]
+        launches = self._probes.launches_by_source()
+        by_pid: dict[int, list[int]] = defaultdict(list)
+        for index, pid in enumerate(rows["tgid"].tolist()):
+            by_pid[pid].append(index)
+        processes = {pid: facts for pid in by_pid if (facts := self._facts.process(pid, now_ns)) is not None}
+        marked = {pid for pid in processes if self._is_marked(pid, launches.get(pid), now_ns)}
+        named = self._named() if self._config.fingerprints else {}
+        if self._config.fingerprints:
+            self._learner.advance(now_ns, {pid: processes[pid] for pid in marked}, named)
+        streams = _by_pid(self._probes.streams()) if self._rules.uses_streams else {}
+        found = {
+            pid: self._judge(
+                rows[by_pid[pid]],
+                facts,
+                launches.get(pid, LaunchSources()),
+                named.get(pid, ()),
+                streams.get(pid, ()),
+                now_ns,
+                is_marked=pid in marked,
+                engine_decodes=engine_decodes,
+            )
+            for pid, facts in processes.items()
+        }
+        self._forget(found, rows["tid"].tolist())
+        self.states = found
+
+    def _judge(
+        self,
+        rows: NDArray[np.void],
+        facts: ProcessFacts,
+        launches: LaunchSources,
+        functions: Sequence[Function],
+        streams: Sequence[Stream],
+        now_ns: int,
+        *,
+        is_marked: bool,
+        engine_decodes: bool,
+    ) -> ProcessState:
+        pid = facts.identity.pid
+        anchors: tuple[Verdict, ...] = ()
+        if self._config.fingerprints and not is_marked:
+            anchors = self._applied.advance(facts, functions)
+        flags = RuleFlag.BY_FUNCTION if anchors else RuleFlag(0)
+        default = self._rules.matching(facts)
+        by_stream = dict(self._stream_entries(facts, None, streams))
+        threads: list[ThreadFacts] = []
+        entries: dict[tuple[int, int], RuleEntry] = {
+            (0, stream): _entry(rule, 0, stream) for stream, rule in by_stream.items()
+        }
+        own = of_threads(rows)
+        for index, tid in enumerate(rows["tid"].tolist()):
+            name = self._facts.thread(pid, tid)
+            fitting = self._rules.matching(facts, name)
+            shape, by_step = self._shape(rows[index], now_ns)
+            by_step &= not is_marked and not anchors and not fitting
+            threads.append(_thread(rows[index], name, own[index], fitting, shape, by_step, len(by_stream)))
+            if len(threads) > THREADS_TOLD_LIMIT:
+                continue
+            of_thread = dict(self._stream_entries(facts, name, streams))
+            for stream, rule in of_thread.items():
+                if by_stream.get(stream) is not rule:
+                    entries[tid, stream] = _entry(rule, tid, stream)
+            if by_step or (fitting and (not default or fitting[0] is not default[0])):
+                step = RuleFlag.BY_STEP if by_step else RuleFlag(0)
+                entries[tid, 0] = _entry(fitting[0] if fitting else None, tid, 0, flags | step)
+        if default or flags:
+            entries[0, 0] = _entry(default[0] if default else None, 0, 0, flags)
+        lost = self._probes.set_stage_rules(pid, _with_streams(entries))
+        return ProcessState(
+            facts,
+            now_ns,
+            tuple(threads),
+            launches,
+            is_marked,
+            bool(anchors),
+            anchors,
+            len(functions),
+            self._learner.learned_of(facts),
+            lost,
+            engine_decodes,
+        )
+
+    def _stream_entries(
+        self, facts: ProcessFacts, thread: str | None, streams: Sequence[Stream]
+    ) -> Iterator[tuple[int, Rule]]:
+        """(stream as the kernel keys it, rule) where the stream changes which rule wins."""
+        if not self._rules.uses_streams:
+            return
+        base = self._rules.matching(facts, thread)
+        for handle in sorted(DEFAULT_STREAMS):
+            fitting = self._rules.matching(facts, thread, handle)
+            if fitting and (not base or fitting[0] is not base[0] or thread is not None):
+                yield handle or NULL_STREAM, fitting[0]
+        for nth, stream in enumerate(streams[:STREAMS_LIMIT]):
+            fitting = self._rules.matching(facts, thread, stream, nth)
+            if fitting and (not base or fitting[0] is not base[0] or thread is not None):
+                yield stream.handle, fitting[0]
+
+    def _shape(self, row: np.void, now_ns: int) -> tuple[StepShape, bool]:
+        steps = self._steps.setdefault(int(row["tid"]), ThreadSteps())
+        shape = steps.advance(now_ns, int(row["steps"]), int(row["graph_steps"]), int(row["burst_steps"]))
+        return shape, self._config.steps and steps.is_decided
+
+    def _is_marked(self, pid: int, launches: LaunchSources | None, now_ns: int) -> bool:
+        total = 0 if launches is None else launches.marked
+        before, since_ns = self._marked.get(pid, (0, 0))
+        if total != before:
+            self._marked[pid] = (total, now_ns)
+            return total > 0
+        return total > 0 and now_ns - since_ns < MARKED_NS
+
+    def _named(self) -> dict[int, list[Function]]:
+        found: dict[int, list[Function]] = defaultdict(list)
+        for function in self._probes.functions():
+            found[function.pid].append(function)
+        return found
+
+    def _forget(self, found: Mapping[int, ProcessState], tids: Collection[int]) -> None:
+        self._facts.keep(found)
+        self._applied.keep(found)
+        for pid in self._marked.keys() - found.keys():
+            del self._marked[pid]
+        for tid in self._steps.keys() - set(tids):
+            del self._steps[tid]
+
+
+def _by_pid(streams: list[Stream]) -> dict[int, list[Stream]]:
+    found: dict[int, list[Stream]] = defaultdict(list)
+    for stream in streams:
+        found[stream.pid].append(stream)
+    return found
+
+
+def _entry(rule: Rule | None, tid: int, stream: int, flags: RuleFlag = RuleFlag(0)) -> RuleEntry:  # noqa: B008
+    if rule is None:
+        return RuleEntry(tid, stream, flags=flags)
+    return RuleEntry(tid, stream, rule.stage, rule.modality, flags)
+
+
+def _with_streams(entries: Mapping[tuple[int, int], RuleEntry]) -> list[RuleEntry]:
+    """Where some entry is for a stream, those for all streams say so; one is made where there is none."""
+    if not any(stream for _, stream in entries):
+        return list(entries.values())
+    whole = {(0, 0): RuleEntry(), **entries}
+    return [
+        entry
+        if stream
+        else RuleEntry(tid, 0, entry.stage, entry.modality, entry.flags | RuleFlag.BY_STREAM)
+        for (tid, stream), entry in whole.items()
+    ]
+
+
+def _thread(
+    row: np.void,
+    name: str,
+    launches: LaunchSources,
+    fitting: Sequence[Rule],
+    shape: StepShape,
+    by_step: bool,
+    stream_rules: int,
+) -> ThreadFacts:
+    source = Source(min(int(row["source"]), max(Source)))
+    is_marked = source in (Source.MARK, Source.NVTX)
+    stage = int(row["stage"] if is_marked else row["inferred_stage"])
+    return ThreadFacts(
+        tid=int(row["tid"]),
+        name=name,
+        source=source if stage != NO_STAGE else Source.NONE,
+        stage=stage,
+        modality=int(row["modality"] if is_marked else row["inferred_modality"]),
+        since_ns=int(row["stage_since_ns"]) if is_marked and stage != NO_STAGE else None,
+        launches=launches,
+        rules=tuple(fitting),
+        shape=shape,
+        by_step=by_step,
+        stream_rules=stream_rules,
+    )

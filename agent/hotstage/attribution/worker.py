@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge's own thread: procfs of a stranger may hang, and no tick may wait for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hotstage.attribution.explain import explain
+from hotstage.attribution.facts import FactsBook, table_of
+from hotstage.attribution.fingerprint_store import FingerprintFile
+from hotstage.attribution.fingerprints import FingerprintBook
+from hotstage.attribution.judge import Judge, Probes
+from hotstage.attribution.rules import RuleSet
+from hotstage.clock import Clock
+from hotstage.config.stages import StagesConfig
+from hotstage.engines.samples import EngineSample
+from hotstage.errors import HotstageError
+
+PERIOD_SECONDS = 1.0
+SAVE_SECONDS = 30.0
+_CLOSE_SECONDS = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class Attribution:
+    """Made unstarted; after `close` nothing runs and what was learned is written."""
+
+    def __init__(
+        self,
+        config: StagesConfig,
+        probes: Probes,
+        clock: Clock,
+        directory: Path,
+        *,
+        proc_root: str = "/proc",
+        engines: Callable[[], tuple[EngineSample, ...]] = tuple,
+        stage_names: Callable[[], Mapping[tuple[int, int], str]] = dict,
+    ) -> None:
+        """Raises ConfigError where the shipped rules cannot be read."""
+        rules = RuleSet(config)
+        self._config = config
+        self._clock = clock
+        self._engines = engines
+        self._stage_names = stage_names
+        self._book = FingerprintBook(config.fingerprint_programs)
+        self._file = FingerprintFile(directory)
+        facts = FactsBook(table_of(proc_root), with_libraries=rules.uses_libraries)
+        self._judge = Judge(config, probes, facts, rules, self._book)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="hotstage-attribution", daemon=True)
+        self._saved_ns = 0
+
+    def start(self) -> None:
+        if self._config.fingerprints:
+            self._file.load(self._book)
+        self._saved_ns = self._clock.monotonic_ns()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Waits for the thread, which never waits long unless procfs hangs; then it is left behind."""
+        self._stop.set()
+        if self._thread.ident is None:
+            return
+        self._thread.join(_CLOSE_SECONDS)
+        if not self._thread.is_alive() and self._config.fingerprints:
+            self._file.save(self._book)
+
+    def explain(self, pid: int) -> dict[str, Any] | None:
+        """Why each thread of the process counts as what it does; None for a process that is not followed."""
+        state = self._judge.states.get(pid)
+        return None if state is None else explain(state, self._clock, self._stage_names())
+
+    def pids(self) -> list[int]:
+        """Processes that are followed."""
+        return sorted(self._judge.states)
+
+    def _follow(self) -> None:
+        while not self._stop.wait(PERIOD_SECONDS):
+            try:
+                self._step(self._clock.monotonic_ns())
+            except (HotstageError, OSError) as error:
+                log.warning("unmarked work is judged again in a second", extra={"reason": str(error)})
+            except Exception:  # one odd process must not end the judging of all others
+                log.exception("unmarked work could not be judged")
+
+    def _step(self, now_ns: int) -> None:
+        self._judge.advance(now_ns, engine_decodes=_one_decodes(self._engines(), now_ns))
+        if self._config.fingerprints and now_ns - self._saved_ns >= SAVE_SECONDS * 1e9:
+            self._saved_ns = now_ns
+            self._file.save(self._book)
+
+
+def _one_decodes(samples: tuple[EngineSample, ...], now_ns: int) -> bool:
+    """Whether the only engine that is looked at says that it makes tokens: of several none names a process."""
+    return len(samples) == 1 and samples[0].is_fresh(now_ns) and samples[0].total.output_token_rate > 0
