@@ -96,6 +96,21 @@ def stages(api: Api, request: Request) -> Response:
     return _of_view(api, "stages", _stages)
 
 
+def stages_explained(api: Api, request: Request) -> Response:
+    pid = request.integer("pid", 0, 0, 1 << 22)
+    if not pid:
+        raise ApiError(400, "no_pid", "which process?", "ask /v1/stages/explain?pid=PID")
+    found = api.sources.explain(pid)
+    if found is None:
+        raise ApiError(
+            404,
+            "not_followed",
+            f"no thread of process {pid} was seen in a call or mark",
+            "`hotstage coverage` lists the processes that are watched",
+        )
+    return _live(api, found)
+
+
 def classes(api: Api, request: Request) -> Response:
     return _of_view(api, "classes", lambda view: documents.classes(api.sources.classes(view.at_ns)))
 
@@ -198,6 +213,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/openapi.json", openapi, "This description"),
     Route("GET", "/v1/heat", heat, "Heat, latency and load per endpoint and instance"),
     Route("GET", "/v1/stages", stages, "Requests and latency per stage and modality"),
+    Route(
+        "GET", "/v1/stages/explain", stages_explained, "Why each thread of a process counts as what it does"
+    ),
     Route("GET", "/v1/classes", classes, "Finished requests by modality fingerprint and size"),
     Route("GET", "/v1/components", components, "Time of a request by stage and wait: mean, p95, variance"),
     Route("GET", "/v1/latency", latency, "First and further tokens by modality, and what made them"),

@@ -32,6 +32,11 @@ def no_waterfall(request_id: str) -> Waterfall | None:
     return None
 
 
+def no_explanation(pid: int) -> Document | None:
+    """What an agent says that follows no process."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """The host as of one tick. `at_ns` is CLOCK_MONOTONIC; `frame` is None until the first second is over."""
@@ -76,6 +81,8 @@ class Sources:
     """The same → their first tokens, and what made them."""
     waterfall: Callable[[str], Waterfall | None] = no_waterfall
     """(id or number) → a finished request, None if it is not kept."""
+    explain: Callable[[int], Document | None] = no_explanation
+    """(pid) → why each of its threads counts as what it does, None if it is not followed."""
     heat_weight: str = "requests"
     """`[frame] heat_weight`."""
 

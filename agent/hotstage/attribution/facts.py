@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process and its threads are called, from an injected `/proc`: what rules match, and who a program is.
+"""What a process and its threads are called, from an injected `/proc`: what rules match, who a program is.
 
 Read when a process or thread appears and again after a while, because both may change their names; never per
 event. Whatever cannot be read is empty. All of it comes from strangers: cut, never trusted.

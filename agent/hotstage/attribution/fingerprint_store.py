@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ class FingerprintFile:
         temporary = self._path.with_suffix(".tmp")
         try:
             temporary.write_text(json.dumps(body, separators=(",", ":")))
-            os.replace(temporary, self._path)
+            temporary.replace(self._path)
         except OSError as error:
             if self.error is None:
                 log.warning("fingerprints are not written", extra={"reason": str(error)})
@@ -66,7 +65,7 @@ class FingerprintFile:
 
     def _put_aside(self) -> None:
         try:
-            os.replace(self._path, self._path.with_suffix(".json.bad"))
+            self._path.replace(self._path.with_suffix(".json.bad"))
         except OSError:
             self.error = f"{self._path} cannot be put aside"
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which stage launches which function: counts by program and function name, and what they say. Pure.
 
-Learned from launches under marks or NVTX ranges. A function of which 95 % went to one stage, of at least 50, is an
-anchor of it; another one is shared. Confidence is the lower bound of Wilson's interval (95 %) of the share: few
-launches make it low.
+Learned from launches under marks or NVTX ranges. A function of which 95 % went to one stage, of at least 50,
+is an anchor of it; another one is shared. Confidence is the lower bound of Wilson's interval (95 %) of the
+share: few launches make it low.
 """
 
 from __future__ import annotations
@@ -144,8 +144,9 @@ def verdict_of(counts: FunctionCounts) -> Verdict | None:
 
 
 def confidence_of(verdicts: Iterable[Verdict], stage: int) -> float | None:
-    """Of a stage that is known by its anchors: the mean of theirs, weighted by launches. None without any."""
-    own = [each for each in verdicts if each.decision.kind is FunctionKind.ANCHOR and each.decision.stage == stage]
+    """Of a stage that is known by its anchors: the mean of theirs by launches. None without any."""
+    anchors = (each for each in verdicts if each.decision.kind is FunctionKind.ANCHOR)
+    own = [each for each in anchors if each.decision.stage == stage]
     weight = sum(each.launches for each in own)
     return sum(each.confidence * each.launches for each in own) / weight if weight else None
 
@@ -157,7 +158,7 @@ def wilson_lower(share: float, count: int) -> float:
 
 
 def _modality(counts: FunctionCounts, stage: int) -> int:
-    """The stage's modality where one has nine tenths of its launches, else mixed; unknown ones do not count."""
+    """The one with nine tenths of the stage's launches, else mixed; unknown ones do not count."""
     own = {m: count for (s, m), count in counts.launches.items() if s == stage and m != Modality.unknown}
     if not own:
         return int(Modality.unknown)

@@ -23,13 +23,14 @@ from hotstage.attribution.steps import StepShape, ThreadSteps
 from hotstage.config.stages import StagesConfig
 from hotstage.probes.launch_sources import LaunchSources, of_threads
 from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
-from hotstage.probes.maps.layout import NO_STAGE, NULL_STREAM, FunctionKind, RuleFlag, Source
+from hotstage.probes.maps.layout import NO_STAGE, NULL_STREAM, RuleFlag, Source
 
 MARKED_NS = 60_000_000_000
 """So long after its last marked launch a process counts as one that marks."""
 THREADS_TOLD_LIMIT = 1024
 """Threads of one process that get an entry of their own."""
 STREAMS_LIMIT = 64
+_NO_FLAGS = RuleFlag(0)
 
 
 class Probes(Protocol):
@@ -114,7 +115,7 @@ class Judge:
         anchors: tuple[Verdict, ...] = ()
         if self._config.fingerprints and not is_marked:
             anchors = self._applied.advance(facts, functions)
-        flags = RuleFlag.BY_FUNCTION if anchors else RuleFlag(0)
+        flags = RuleFlag.BY_FUNCTION if anchors else _NO_FLAGS
         default = self._rules.matching(facts)
         by_stream = dict(self._stream_entries(facts, None, streams))
         threads: list[ThreadFacts] = []
@@ -135,7 +136,7 @@ class Judge:
                 if by_stream.get(stream) is not rule:
                     entries[tid, stream] = _entry(rule, tid, stream)
             if by_step or (fitting and (not default or fitting[0] is not default[0])):
-                step = RuleFlag.BY_STEP if by_step else RuleFlag(0)
+                step = RuleFlag.BY_STEP if by_step else _NO_FLAGS
                 entries[tid, 0] = _entry(fitting[0] if fitting else None, tid, 0, flags | step)
         if default or flags:
             entries[0, 0] = _entry(default[0] if default else None, 0, 0, flags)
@@ -205,7 +206,7 @@ def _by_pid(streams: list[Stream]) -> dict[int, list[Stream]]:
     return found
 
 
-def _entry(rule: Rule | None, tid: int, stream: int, flags: RuleFlag = RuleFlag(0)) -> RuleEntry:  # noqa: B008
+def _entry(rule: Rule | None, tid: int, stream: int, flags: RuleFlag = _NO_FLAGS) -> RuleEntry:
     if rule is None:
         return RuleEntry(tid, stream, flags=flags)
     return RuleEntry(tid, stream, rule.stage, rule.modality, flags)
@@ -217,9 +218,7 @@ def _with_streams(entries: Mapping[tuple[int, int], RuleEntry]) -> list[RuleEntr
         return list(entries.values())
     whole = {(0, 0): RuleEntry(), **entries}
     return [
-        entry
-        if stream
-        else RuleEntry(tid, 0, entry.stage, entry.modality, entry.flags | RuleFlag.BY_STREAM)
+        entry if stream else RuleEntry(tid, 0, entry.stage, entry.modality, entry.flags | RuleFlag.BY_STREAM)
         for (tid, stream), entry in whole.items()
     ]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """When the kernel counts functions, what of it is new, and which decisions an unmarked process gets.
 
-Learning costs each marked launch some 50 ns, so it is on while a program that marks is new, and two seconds of each
-minute after that.
+Learning costs each marked launch some 50 ns, so it is on while a program that marks is new, and two seconds
+of each minute after that.
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ class Learner:
                 continue
             before = self._told.get(key, 0)
             grew = count - before if count >= before else count
-            self._book.learn(
-                program_key(facts.program), facts.program, *name, (stage, modality), grew
-            )
+            self._book.learn(program_key(facts.program), facts.program, *name, (stage, modality), grew)
         self._told = told
 
     def _is_wanted(self, now_ns: int, marked: Mapping[int, ProcessFacts]) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`[[stages.rules]]` → what work of a thread on a stream counts as. Pure: facts in, the first rule that fits out.
+"""`[[stages.rules]]` → what work of a thread on a stream counts as. Pure: facts in, the rules that fit out.
 
 A glob is Python's fnmatch, case counts. All keys that a rule has must fit. The shipped rules come after the
 operator's own.
@@ -46,9 +46,7 @@ class Rule:
     def text(self) -> str:
         """`rule 3: thread = "vit-*"`, with all that it matches by."""
         given = [
-            f'{key} = "{value}"'
-            for key in MATCHED_BY
-            if (value := getattr(self.config, key)) is not None
+            f'{key} = "{value}"' for key in MATCHED_BY if (value := getattr(self.config, key)) is not None
         ]
         origin = "shipped rule" if self.is_shipped else "rule"
         return f"{origin} {self.number}: {', '.join(given)}"
@@ -68,7 +66,11 @@ class RuleSet:
         self.uses_threads = any(rule.config.thread is not None for rule in self.rules)
 
     def matching(
-        self, process: ProcessFacts, thread: str | None = None, stream: Stream | int | None = None, nth: int = -1
+        self,
+        process: ProcessFacts,
+        thread: str | None = None,
+        stream: Stream | int | None = None,
+        nth: int = -1,
     ) -> list[Rule]:
         """All that fit, the one that wins first. A thread or stream that is None fits no rule that asks for
         one. `nth`: which stream of its process it is, from 0.

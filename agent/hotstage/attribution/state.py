@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the processes at one moment, and why: what a judgement leaves for those who ask. Values only."""
+"""What is known of the processes at one moment, and why: a judgement's result for those who ask. Values."""
 
 from __future__ import annotations
 

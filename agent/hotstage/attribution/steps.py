@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of an unmarked thread's steps: does it decode and prefill? Pure arithmetic on cumulative counters.
+"""The shape of an unmarked thread's steps: does it decode and prefill? Pure arithmetic on counters.
 
-A step is what a thread launches from one wait to the next. Decode: one graph, few launches beside it, little copied
-to the host, again and again. Prefill: no graph, a long burst, after a copy to the device. That needs graphs: without
-them (eager mode) a step of decode launches as many kernels as one of prefill, and nothing is claimed. A thread whose
-graph steps are not the pattern of a language model (a captured encoder returns more than tokens) is left alone.
+A step is what a thread launches from one wait to the next. Decode: one graph, few launches beside it, little
+copied to the host, again and again. Prefill: no graph, a long burst, after a copy to the device. That needs
+graphs: without them (eager mode) a step of decode launches as many kernels as one of prefill, and nothing is
+claimed. Other graphs (a captured encoder returns more than tokens) are not of that shape.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class StepShape:
         """In words, what was seen."""
         rate = self.graph / self.seconds if self.seconds else 0.0
         return (
-            f"{self.graph} of {self.steps} steps in {self.seconds:.0f} s are one graph, few launches and little to "
-            f"the host ({rate:.0f}/s), {self.burst} are long bursts after input"
+            f"{self.graph} of {self.steps} steps in {self.seconds:.0f} s are one graph, few launches and "
+            f"little to the host ({rate:.0f}/s), {self.burst} are long bursts after input"
         )
 
 

@@ -96,5 +96,5 @@ class Attribution:
 
 
 def _one_decodes(samples: tuple[EngineSample, ...], now_ns: int) -> bool:
-    """Whether the only engine that is looked at says that it makes tokens: of several none names a process."""
+    """Whether the only engine that is looked at makes tokens; of several none names a process."""
     return len(samples) == 1 and samples[0].is_fresh(now_ns) and samples[0].total.output_token_rate > 0

@@ -26,6 +26,7 @@ VERBS = {
     "demo": ("hotstage.cli.demo", "Watch a simulated GPU host, with a fault on command."),
     "coverage": ("hotstage.cli.coverage", "What is attached where, and how many calls were counted."),
     "snapshot": ("hotstage.cli.snapshot", "What every request in flight is doing right now."),
+    "stages": ("hotstage.cli.stages", "Stages now; `explain PID`: why a thread counts as what it does."),
     "requests": ("hotstage.cli.requests", "Finished requests, and where the time of one went."),
     "classes": ("hotstage.cli.classes", "Requests by modality and size; time of a request by stage."),
     "windows": ("hotstage.cli.windows", "Anomaly windows with their ranked cause."),

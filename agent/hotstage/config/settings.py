@@ -14,6 +14,7 @@ from msgspec import Meta, field
 from hotstage.config.classes import ClassesConfig
 from hotstage.config.engines import EnginesConfig
 from hotstage.config.explore import ExploreConfig
+from hotstage.config.log import LogConfig
 from hotstage.config.section import (
     AnyUrl,
     BaseUrl,
@@ -363,18 +364,6 @@ class OtlpConfig(Section, frozen=True, kw_only=True):
     timeout_seconds: Annotated[
         PositiveFloat, Meta(description="an export that takes longer, retries included, is given up")
     ] = 10.0
-
-
-class LogConfig(Section, frozen=True, kw_only=True):
-    """How the processes speak."""
-
-    level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="the least that is told")
-    ] = "info"
-    format: Annotated[
-        Literal["auto", "journal", "text", "json"],
-        Meta(description="fields for the journal, or lines; auto = the journal where standard error is its"),
-    ] = "auto"
 
 
 class Config(Section, frozen=True, kw_only=True):

@@ -69,9 +69,9 @@ class StageRule(Section, frozen=True, kw_only=True):
         StreamText | None,
         Meta(description="`default`, `#N` (N-th made, from 0), `priority:N`, or a handle in hexadecimal"),
     ] = None
-    confidence: Annotated[
-        float, Meta(gt=0, le=1, description="how sure the rule is, for whoever reads")
-    ] = 0.8
+    confidence: Annotated[float, Meta(gt=0, le=1, description="how sure the rule is, for whoever reads")] = (
+        0.8
+    )
 
     def __post_init__(self) -> None:
         given = [key for key in MATCHED_BY if getattr(self, key) is not None]

@@ -22,6 +22,7 @@ from hotstage.api.overrides import OverrideDesk
 from hotstage.api.routes import Api, Router
 from hotstage.api.server import ApiServer
 from hotstage.api.view import Sources, View, ViewCell
+from hotstage.attribution.worker import Attribution
 from hotstage.breaker.page import BreakerPage
 from hotstage.breaker.record import Transition
 from hotstage.clock import Clock, boot_id
@@ -152,6 +153,15 @@ class Daemon:
             self.meter,
             problems,
         )
+        self.attribution = Attribution(
+            config.stages,
+            self.engine,
+            clock,
+            Path(config.store.directory),
+            proc_root=config.probes.proc_root,
+            engines=self.engines.latest,
+            stage_names=self.engine.stage_names,
+        )
         self.prometheus = PrometheusSink(
             self._facts,
             Slos(config.slo.objectives),
@@ -189,6 +199,8 @@ class Daemon:
         stack.callback(self.devices.close)
         self.engines.start()
         stack.callback(self.engines.close)
+        stack.callback(self.attribution.close)
+        self.attribution.start()
         self.publisher.start()
         self.server.start()
         threading.Thread(target=self._prune_now_and_then, name="hotstage-retention", daemon=True).start()
@@ -286,6 +298,7 @@ class Daemon:
             health=self.sources.health,
             is_ready=self.sources.is_ready,
             classes=self.line.statistics.classes,
+            explain=self.attribution.explain,
             components=self.line.timings.components,
             latency=self.line.timings.latency,
             heat_weight=self._config.frame.heat_weight,

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage stages`: stages now; `explain PID`: why each thread counts as what it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hotstage.cli.reading import agent_client, reading
+from hotstage.cli.terminal import DASH, print_json, print_table, say, seconds
+
+_SOURCES = ("mark", "nvtx", "rule", "fingerprint", "none")
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+@reading
+def stages(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:
+    """Requests and latency by stage and modality, as of now."""
+    if ctx.invoked_subcommand is not None:
+        return
+    body = agent_client(agent_url).get("/v1/stages")
+    if as_json:
+        print_json(body)
+        return
+    say(f"launches without a stage: {_share(body['unattributed_ratio'])}")
+    print_table(
+        ("stage", "modality", "requests", "in flight", "oldest", "per second", "p50", "p95", "p99"),
+        [_stage(row) for row in body["stages"]],
+        empty="no request has passed a stage yet",
+    )
+
+
+@stages.command()
+@click.argument("pid", type=click.IntRange(1, 1 << 22))
+@reading
+def explain(pid: int, as_json: bool, agent_url: str | None) -> None:
+    """Why each thread of process PID counts as the stage that it does: its mark, the rule that fits, the
+    functions that were learned; how sure that is, and what would help where nothing says it.
+    """
+    body = agent_client(agent_url).get(f"/v1/stages/explain?pid={pid}")
+    if as_json:
+        print_json(body)
+        return
+    say(f"process {body['pid']}: {body['command'] or DASH}")
+    say(f"launches: {_by_source(body['launches'])}")
+    print_table(
+        ("thread", "name", "stage", "modality", "source", "confidence", "launches", "why"),
+        [_thread(row) for row in body["threads"]],
+        empty="no thread of it was seen in a call or mark",
+    )
+    for row in body["threads"]:
+        for other in row["alternatives"]:
+            say(f"thread {row['tid']} would else be {other['stage']} ({other['source']}: {other['text']})")
+    _say_unattributed(body["unattributed"])
+
+
+def _say_unattributed(found: dict[str, Any]) -> None:
+    if found["reason"] is None:
+        return
+    say(f"without a stage: {found['launches']} launches, {_share(found['ratio'])}: {found['reason']}")
+    for remedy in found["remedies"]:
+        say(f"  remedy: {remedy}")
+
+
+def _thread(row: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        row["tid"],
+        row["name"],
+        row["stage"],
+        row["modality"],
+        row["source"],
+        row["confidence"],
+        _by_source(row["launches"]),
+        row["why"],
+    )
+
+
+def _by_source(launches: dict[str, int]) -> str:
+    """`120 mark, 3 none`: what there is."""
+    parts = [f"{launches[source]} {source}" for source in _SOURCES if launches[source]]
+    return ", ".join(parts) or "none yet"
+
+
+def _share(ratio: float | None) -> str:
+    return DASH if ratio is None else f"{ratio:.1%}"
+
+
+def _stage(row: dict[str, Any]) -> tuple[Any, ...]:
+    times = (seconds(row[f"{name}_seconds"]) for name in ("p50", "p95", "p99"))
+    oldest = seconds(row["oldest_age_seconds"])
+    return row["stage"], row["modality"], row["requests"], row["inflight"], oldest, row["rate"], *times
