@@ -12,7 +12,7 @@ from typing import Any
 
 from hotstage.cli.journald import SOCKET, JournalHandler, is_journal
 from hotstage.clock import SystemClock, rfc3339
-from hotstage.config.settings import LogConfig
+from hotstage.config.log import LogConfig
 
 _OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from hotstage.config.load import load
+from hotstage.config.log import LogConfig
 from hotstage.config.settings import (
     BreakersConfig,
     Config,
     DetectConfig,
     HttpConfig,
-    LogConfig,
     WindowsConfig,
 )
 from hotstage.daemon.line import Line

@@ -20,7 +20,7 @@ from hotstage.cli.logs import start_logging
 from hotstage.cli.terminal import print_json
 from hotstage.cli.up import require_root
 from hotstage.clock import SystemClock
-from hotstage.config.settings import LogConfig
+from hotstage.config.log import LogConfig
 
 DEFAULT_SEED = 1
 PORT = click.IntRange(1, 65535)
