@@ -24,6 +24,7 @@ from view import View
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(150)]
 
 PICTURE = Path(__file__).parent / "screenshots" / "demo.png"
+WATERFALL = PICTURE.with_name("waterfall.png")
 START_SECONDS = 60.0
 STOP_SECONDS = 40.0
 
@@ -90,5 +91,53 @@ def test_a_fault_of_the_simulated_host_is_seen_on_the_page(browser: Browser, dem
         PICTURE.parent.mkdir(exist_ok=True)
         view.page.screenshot(path=str(PICTURE))
         assert PICTURE.stat().st_size > 10_000
+        _see_requests(view)
+        _see_stages_and_classes(view)
+        _see_snapshots(view)
+        assert view.console == []
     finally:
         context.close()
+
+
+def _goto(view: View, path: str) -> None:
+    view.page.goto(view.address.rstrip("/") + path)
+    view.wait("() => document.querySelector('.page')?.dataset.version", f"the first answer on {path}")
+
+
+def _see_requests(view: View) -> None:
+    """A slow image request and where its time went."""
+    _goto(view, "/requests/?sort=slow&modality=image&outcome=ok")
+    view.wait_text("#requests-list", "/v1/vision")
+    view.page.locator("#requests-list tbody a").first.click()
+    view.wait("() => document.querySelector('#requests-waterfall .bars .point')", "the waterfall's bars")
+    segments = view.text("#requests-segments")
+    for stage in ("vision_encode", "llm_prefill", "llm_decode"):
+        assert stage in segments
+    assert "image" in view.text("#requests-facts")
+    decided = view.ask(
+        "() => [...document.querySelectorAll('#requests-segments .critical-path strong')].length"
+    )
+    assert decided >= 3, "the critical path has several segments"
+    view.page.mouse.move(0, 0)
+    view.page.locator("#requests-one").screenshot(path=str(WATERFALL))
+    assert WATERFALL.stat().st_size > 10_000
+
+
+def _see_stages_and_classes(view: View) -> None:
+    _goto(view, "/stages/")
+    view.wait("() => document.querySelector('#stages-tokens-chart .bars .point')", "first tokens by stage")
+    assert "vision_encode" in view.text("#stages-parts")
+    assert "gateway" in view.text("#stages-components")
+    _goto(view, "/classes/")
+    view.wait_text("#classes-table", "vlm")
+
+
+def _see_snapshots(view: View) -> None:
+    """One of now, and the one that the window's opening left behind."""
+    _goto(view, "/snapshots/")
+    view.wait_text("#snapshots-facts", "In flight")
+    view.wait_text("#snapshots-stored", "window")
+    view.page.locator("#snapshots-stored li:not(.here) .snapshot-line a").first.click()
+    view.wait_text("#snapshots-facts", "Because of")
+    view.page.get_by_role("link", name="Recovery plan").click()
+    view.wait_text("#snapshots-note", "nothing acts on it")

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.wire import Wire, listening, send
+from support.wire import Answer, Wire, listening, send
 
 from hotstage_explorer.picture import Picture
+from hotstage_explorer.questions import UNREAD, Question
 from hotstage_explorer.sources.agent import AgentSource
 from hotstage_explorer.sources.wire import MAX_BODY_BYTES
 
@@ -159,3 +160,46 @@ def test_age_follows_the_tick_and_not_the_answers(wire: Wire) -> None:
 def test_an_agent_that_calls_itself_stale_is_believed(wire: Wire) -> None:
     wire.answers["/v1/stages"] = send(body(stale=True))
     assert read(wire).says_stale
+
+
+def test_questions_of_pages_are_asked_beside_the_picture(wire: Wire) -> None:
+    row = {"seq": 4, "id": "r-4", "endpoint": "/v1/a", "outcome": "ok"}
+    wire.answers["/v1/requests"] = send(body(requests=[row], next=4, totals={"finished": 4}))
+    source = AgentSource(wire.address)
+    first = source.answer(Question("requests"), UNREAD)
+    assert [each.id for each in first.value.rows] == ["r-4"]
+    second = source.answer(Question("requests"), first)
+    assert second.value.rows == first.value.rows, "what comes twice is there once"
+
+
+def test_an_item_of_any_name_stays_one_segment_of_the_path(wire: Wire) -> None:
+    AgentSource(wire.address).answer(Question("request", "../../metrics?a=b#c"), UNREAD)
+    assert wire.asked == ["/v1/requests/..%2F..%2Fmetrics%3Fa%3Db%23c"]
+
+
+def test_what_stays_as_it_is_is_asked_for_once(wire: Wire) -> None:
+    wire.answers["/v1/snapshots/s-1"] = send(body(id="s-1", snapshot={"requests": [{"key": "a"}]}))
+    source = AgentSource(wire.address)
+    first = source.answer(Question("stored", "s-1"), UNREAD)
+    assert source.answer(Question("stored", "s-1"), first) is first
+    assert len(wire.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (send(b'{"error":{"message":"no such request"}}', "404 Not Found"), "HTTP 404: no such request"),
+        (send(b"<html>"), "answered with no JSON"),
+        (send(b"[1]"), "JSON, but no object"),
+    ],
+)
+def test_a_question_without_an_answer_keeps_the_last_value_and_says_why(
+    wire: Wire, answer: Answer, said: str
+) -> None:
+    wire.answers["/v1/classes"] = send(body(classes=[{"fingerprint": "llm", "requests": 2}]))
+    source = AgentSource(wire.address)
+    first = source.answer(Question("classes"), UNREAD)
+    wire.answers["/v1/classes"] = answer
+    second = source.answer(Question("classes"), first)
+    assert second.value is first.value
+    assert said in (second.problem or "")

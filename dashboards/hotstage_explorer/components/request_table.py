@@ -23,6 +23,7 @@ def filters(found: RequestList, where: Where) -> list[Node]:
     modalities = Counter(name for row in found.rows for name in row.modalities)
     endpoints = Counter(row.endpoint for row in found.rows)
     outcomes = Counter(row.outcome for row in found.rows)
+    stage = where.choice("stage")
     return [
         choice("Order", where, "sort", (("Newest", ""), ("Slowest", "slow")), where.choice("sort", SORTS)),
         *(
@@ -33,6 +34,7 @@ def filters(found: RequestList, where: Where) -> list[Node]:
                 ("Endpoint", "endpoint", endpoints),
             )
         ),
+        *([choice("Passed", where, "stage", (ALL, (stage, stage)), stage)] if stage else []),
     ]
 
 
