@@ -109,7 +109,12 @@ def test_first_tokens_name_what_makes_them_late(view: View) -> None:
     assert "n < 20" in next(row for row in rows if row.startswith("video"))
     assert "window open" in view.text("#stages-table")
     view.page.locator("#stages-components a", has_text="vision_encode").click()
-    view.wait("() => location.pathname === '/requests/'", "the requests of that stage")
+    view.wait("() => document.querySelector('#requests-list tbody tr')", "the page Requests")
+    assert view.text("#requests-filters [aria-label=Passed] [aria-current]") == "vision_encode"
+    stages = view.ask(
+        "() => [...document.querySelectorAll('#requests-list tbody tr')].map(r => r.cells[2].innerText)"
+    )
+    assert {stage.split()[0] for stage in stages} == {"/v1/vision"}
 
 
 def test_a_snapshot_says_stage_and_call_of_what_hangs(view: View) -> None:

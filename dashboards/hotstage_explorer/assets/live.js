@@ -15,6 +15,7 @@
     let wanted = false;        // somebody followed a link to another item: show its beginning
 
     const key = () => document.querySelector(".page").id.replace(/-page$/, "");
+    const own = () => document.querySelector("nav [aria-current=page]").getAttribute("href");
     const here = () => window.location.pathname + window.location.search;
 
     function go(href, is_push) {
@@ -26,7 +27,7 @@
         const is_plain = !event.defaultPrevented && event.button === 0
             && !(event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
         const href = link.getAttribute("href");
-        if (!is_plain || !href) return;
+        if (!is_plain || !href || !href.startsWith(own())) return;   // another page is loaded as any other
         event.preventDefault();
         wanted = new URL(href, window.location.href).pathname !== window.location.pathname;
         go(href, true);

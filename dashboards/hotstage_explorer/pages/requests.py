@@ -10,7 +10,7 @@ from dash import dcc, html
 from hotstage_explorer import units
 from hotstage_explorer.components import request_table, waterfall_panel
 from hotstage_explorer.components.absent import needs_agent
-from hotstage_explorer.components.node import node
+from hotstage_explorer.components.node import Node, node
 from hotstage_explorer.components.words import link, nothing, pager
 from hotstage_explorer.documents.requests import RequestList
 from hotstage_explorer.documents.waterfall import Waterfall
@@ -95,11 +95,12 @@ def _content(look: Look) -> tuple[Panels, Charts]:
     }, {**charts, "times": request_times(rows, look.where)}
 
 
-def _note(found: RequestList) -> str:
+def _note(found: RequestList) -> Node | None:
     if not found.rows:
-        return ""
-    said = f"The newest {len(found.rows):,} of {units.count(found.finished)} that have finished"
-    return f"{said}; {units.count(found.open)} are in flight, {units.count(found.refused)} were refused."
+        return None
+    flight = node("a", f"{units.count(found.open)} are in flight", href="/snapshots/")
+    said = f"The newest {len(found.rows):,} of {units.count(found.finished)} that have finished; "
+    return node("p", said, flight, f", {units.count(found.refused)} were refused.")
 
 
 def _one(look: Look) -> tuple[Panels, Charts]:
