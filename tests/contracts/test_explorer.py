@@ -77,9 +77,8 @@ def test_every_gauge_that_is_asked_for_is_exported_with_the_labels_that_are_read
     assert {name: exported.get(name) for name in expressions.GAUGES} == {
         name: set(labels) for name, labels in expressions.GAUGES.items()
     }
-    assert {name: exported.get(name) for name in expressions.CLASSES} == {
-        name: set(labels) for name, labels in expressions.CLASSES.items()
-    }
+    for table in (expressions.CLASSES, expressions.TOKENS):
+        assert {name: exported.get(name) for name in table} == {name: set(own) for name, own in table.items()}
     assert {expressions.TICKS, expressions.UP, expressions.STAGE_DURATION} <= set(exported)
 
 

@@ -13,6 +13,7 @@ from hotstage_explorer.where import Where
 MAX_PARTS = 8
 """Rows a modality; the others' sum is one more."""
 
+_NOT_ONE = "of several parts, or not in the metrics"
 _SOURCES = {
     "mark": "",
     "gap": "between two marks",
@@ -94,11 +95,11 @@ def _tokens(row: TokenLatency) -> Node:
     )
     return node(
         "tr",
-        node("th", row.modality, scope="row"),
-        node("td", units.count(row.requests), cls="num"),
+        node("th", row.name, scope="row"),
+        node("td", known(units.count(row.requests), "not in the metrics"), cls="num"),
         *(node("td", _quantile(seconds, samples), cls="num") for seconds, samples in numbers),
         node("td", node("code", row.slowest) if row.slowest else unknown("no first token was seen")),
-        key=row.modality,
+        key=row.name,
     )
 
 
@@ -111,10 +112,10 @@ def _quantile(seconds: float | None, samples: int | None) -> Child:
 def _parts(row: TokenLatency) -> list[Node]:
     cut = MAX_PARTS if len(row.parts) > MAX_PARTS + 1 else MAX_PARTS + 1
     shown, rest = row.parts[:cut], row.parts[cut:]
-    lines = [_part(row.modality, part, n == 0) for n, part in enumerate(shown)]
+    lines = [_part(row.name, part, n == 0) for n, part in enumerate(shown)]
     if rest:
         other = Part(f"{len(rest)} others", False, None, None, None, sum(part.share for part in rest))
-        lines.append(_part(row.modality, other, False))
+        lines.append(_part(row.name, other, False))
     return lines
 
 
@@ -127,18 +128,16 @@ def _part(modality: str, part: Part, is_first: bool) -> Node:
             "th", swatch(part.name, part.is_wait), node("code", part.name), _waits(part.is_wait), scope="row"
         ),
         node("td", node("span", bar, units.percent(part.share), cls="load"), cls="num"),
-        node("td", known(units.duration(part.mean_seconds), "of several parts"), cls="num"),
-        node("td", _part_p95(part), cls="num"),
-        node("td", known(units.count(part.count), "of several parts"), cls="num"),
+        node("td", known(units.duration(part.mean_seconds), _NOT_ONE), cls="num"),
+        node(
+            "td",
+            unknown(_NOT_ONE) if part.count is None else _quantile(part.p95_seconds, part.count),
+            cls="num",
+        ),
+        node("td", known(units.count(part.count), _NOT_ONE), cls="num"),
         cls="first-of" if is_first else "",
         key=f"{modality}|{part.name}",
     )
-
-
-def _part_p95(part: Part) -> Child:
-    if part.count is None:
-        return unknown("of several parts")
-    return _quantile(part.p95_seconds, part.count)
 
 
 def swatch(stage: str, is_wait: bool) -> Node:

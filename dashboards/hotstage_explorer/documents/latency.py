@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hotstage_explorer.parse import integer, positive, rows_of, text
@@ -40,6 +40,12 @@ class TokenLatency:
     itl_p95_seconds: float | None = None
     slowest: str = ""
     parts: tuple[Part, ...] = ()
+    host: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its modality, and of which host where there are several."""
+        return f"{self.modality} on {self.host}" if self.host else self.modality
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,11 @@ class Latency:
 
     window_seconds: float | None = None
     rows: tuple[TokenLatency, ...] = ()
+
+    def of_host(self, name: str) -> Latency:
+        """The rows of one host; all where the name is "" or nobody's."""
+        kept = tuple(row for row in self.rows if row.host == name)
+        return replace(self, rows=kept) if name and kept else self
 
 
 @dataclass(frozen=True, slots=True)

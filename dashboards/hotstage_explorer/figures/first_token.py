@@ -57,7 +57,7 @@ def first_token(rows: Sequence[TokenLatency]) -> dict[str, Any] | None:
                 fixedrange=True,
                 tickmode="array",
                 tickvals=list(range(len(known))),
-                ticktext=[f"{escaped(row.modality, 16)} " for row in known],
+                ticktext=[f"{escaped(row.name, 28)} " for row in known],
                 showgrid=False,
             ),
             annotations=[_total(place, row, per_unit) for place, row in enumerate(known)],
@@ -76,7 +76,7 @@ def _pieces(place: int, row: TokenLatency) -> list[_Piece]:
         large.append(Part(f"{len(small)} smaller ones", False, None, None, None, share))
     mean, at, made = row.ttft_mean_seconds or 0.0, 0.0, []
     for part in large:
-        made.append(_Piece(place, row.modality, at, part.share * mean, part))
+        made.append(_Piece(place, row.name, at, part.share * mean, part))
         at += part.share * mean
     return made
 

@@ -61,14 +61,8 @@ def _content(look: Look) -> tuple[Panels, Charts]:
         "facts": [node("dl", *_facts(look), cls="fact-list")],
         "table": [stage_table.stage_table(picture.stages, picture.windows.value, picture.origin)],
     }
-    if not look.has_agent:
-        absent: Panels = {
-            "tokens": [needs_agent("First tokens by stage", picture)],
-            "components": [needs_agent("Components", picture)],
-            **{name: [] for name in ("window", "of", "parts")},
-        }
-        return {**panels, **absent}, {"tokens-chart": None}
     tokens: Latency | None = look.answer(LATENCY).value
+    tokens = tokens.of_host(look.where.choice("host")) if tokens else None
     parts: Components | None = look.answer(COMPONENTS).value
     return {
         **panels,
@@ -76,14 +70,18 @@ def _content(look: Look) -> tuple[Panels, Charts]:
         "of": [_over(parts.window_seconds if parts else None)],
         "tokens": [_unread(look, LATENCY) if tokens is None else latency_tables.tokens_table(tokens)],
         "parts": [latency_tables.parts_table(tokens) if tokens else None],
-        "components": [
-            _unread(look, COMPONENTS) if parts is None else latency_tables.component_table(parts, look.where)
-        ],
+        "components": [_components(look, parts)],
     }, {"tokens-chart": first_token(tokens.rows) if tokens else None}
 
 
 def _over(seconds: float | None) -> str:
     return f"requests that ended in the last {units.age(seconds)}" if seconds else ""
+
+
+def _components(look: Look, found: Components | None) -> Node:
+    if not look.has_agent:
+        return needs_agent("Components", look.picture)
+    return _unread(look, COMPONENTS) if found is None else latency_tables.component_table(found, look.where)
 
 
 def _unread(look: Look, question: Question) -> Node:

@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request classes from the agents' metrics: one question, answered as of the newest settled moment."""
+"""Request classes from the agents' metrics. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
 from hotstage_explorer import parse
 from hotstage_explorer.documents.classes import Classes, ClassRow
-from hotstage_explorer.picture import Section
-from hotstage_explorer.questions import Answer
-from hotstage_explorer.sources.base import AnswerError, UnreachableError
-from hotstage_explorer.sources.expressions import MARK, Expressions
-from hotstage_explorer.sources.promql import Engine, PromQL, Series
+from hotstage_explorer.sources.expressions import MARK
+from hotstage_explorer.sources.promql import Series
 from hotstage_explorer.sources.series import Identity, host_names, identity
 
 RATE_SECONDS = 60
@@ -40,32 +36,6 @@ _Key = tuple[Identity, str, str, str]
 """Host, endpoint, fingerprint, size."""
 
 _Cells = dict[_Key, dict[str, float]]
-
-
-class ClassSeries:
-    """Not thread-safe, and not shared with whoever reads pictures."""
-
-    def __init__(
-        self, client: PromQL, selector: str, timeout_seconds: float, monotonic: Callable[[], float]
-    ) -> None:
-        self._client = client
-        self._selector = selector
-        self._timeout_seconds = timeout_seconds
-        self._monotonic = monotonic
-
-    def answer(self, previous: Answer, engine: Engine | None) -> Answer:
-        """The newest value, or the one before with the reason; `engine` None: nobody has answered yet."""
-        if engine is None:
-            return replace(previous, problem="the server has not been reached yet")
-        asks = Expressions(self._selector, f"{self._monotonic():.3f}" if engine.keeps_searches else "")
-        try:
-            at = None
-            if engine.settle_seconds:
-                at = self._client.query("time()", wait=self._timeout_seconds).at - engine.settle_seconds
-            found = self._client.query(asks.classes(RATE_SECONDS), wait=self._timeout_seconds, at=at)
-        except (UnreachableError, AnswerError) as error:
-            return replace(previous, problem=str(error))
-        return Section(classes(found.series), self._monotonic())
 
 
 def classes(found: Iterable[Series]) -> Classes:

@@ -49,6 +49,15 @@ CLASSES: dict[str, frozenset[str]] = {
 }
 """As `GAUGES`, of the page Classes."""
 
+TOKENS: dict[str, frozenset[str]] = {
+    "hotstage_ttft_p50_seconds": frozenset({"modality"}),
+    "hotstage_ttft_p95_seconds": frozenset({"modality"}),
+    "hotstage_itl_p50_seconds": frozenset({"modality"}),
+    "hotstage_itl_p95_seconds": frozenset({"modality"}),
+    "hotstage_ttft_part_mean_seconds": frozenset({"modality", "part"}),
+}
+"""As `GAUGES`, of first and further tokens."""
+
 STAGE_DURATION = "hotstage_stage_duration_seconds"
 TICKS = "hotstage_ticks_total"
 UP = "hotstage_up"
@@ -112,6 +121,11 @@ class Expressions:
         metrics = f'{{__name__=~"{"|".join(CLASSES)}"{self._also}}}'
         ended = f"hotstage_request_class_requests_total{self._only}[{seconds}s]"
         return f"{metrics} or {_marked(f'rate({ended})', 'rate')}"
+
+    @property
+    def tokens(self) -> str:
+        """All that metrics say of first and further tokens."""
+        return f'{{__name__=~"{"|".join(TOKENS)}"{self._also}}}'
 
     @property
     def windows(self) -> str:

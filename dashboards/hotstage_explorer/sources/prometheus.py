@@ -28,10 +28,10 @@ from hotstage_explorer.picture import (
 from hotstage_explorer.questions import Answer, Question
 from hotstage_explorer.sources import series
 from hotstage_explorer.sources.base import AnswerError, UnreachableError
-from hotstage_explorer.sources.class_series import ClassSeries
 from hotstage_explorer.sources.expressions import WINDOWS_BACK, Expressions
 from hotstage_explorer.sources.promql import Engine, PromQL, Series
 from hotstage_explorer.sources.series import Identity
+from hotstage_explorer.sources.tables import Tables
 
 RATE_SECONDS = 60
 FULL_READ_SECONDS = 15.0
@@ -120,13 +120,11 @@ class PrometheusSource:
         self._engine: Engine | None = None
         self._pulse: Mapping[Identity, float | None] = {}
         self._whole_at = -math.inf
-        self._classes = ClassSeries(client.another(), selector, timeout_seconds, monotonic)
+        self._tables = Tables(client.another(), selector, timeout_seconds, monotonic)
 
     def answer(self, question: Question, previous: Answer) -> Answer:
-        """Classes; of single requests and snapshots series have none."""
-        if question.kind != "classes":
-            return replace(previous, problem=f"{self.origin.name} has no such thing; an agent has")
-        return self._classes.answer(previous, self._engine)
+        """Classes and first tokens; of single requests and snapshots series have none."""
+        return self._tables.answer(question, previous, self._engine)
 
     def read(self, previous: Picture) -> Picture:
         """At most five questions, twice the timeout in all."""
