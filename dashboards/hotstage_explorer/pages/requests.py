@@ -50,7 +50,7 @@ def _main() -> list[Any]:
         panel(
             "requests-all",
             [
-                html.H2("Finished requests"),
+                html.Div(id="requests-list-title"),
                 html.Div(
                     [
                         html.Label(
@@ -76,6 +76,8 @@ def _main() -> list[Any]:
 
 def _content(look: Look) -> tuple[Panels, Charts]:
     panels, charts = _one(look)
+    # A page has one first heading: the request's where one is shown.
+    panels["list-title"] = [node("h2" if look.where.item else "h1", "Finished requests", tabindex="-1")]
     if not look.has_agent:
         absent: Panels = {"list": [needs_agent("Single requests", look.picture)]}
         empty: Panels = {name: [] for name in ("filters", "pager", "note")}
