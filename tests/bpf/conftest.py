@@ -195,6 +195,23 @@ def workload(build: Build) -> Iterator[Workload]:
     target.close()
 
 
+@pytest.fixture(scope="session")
+def request_server(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`target/requests.c`, for `start`."""
+    from tests.bpf.request_server import build_server
+
+    return build_server(build, tmp_path_factory.mktemp("requests"))
+
+
+@pytest.fixture
+def start(request_server: Path) -> Iterator[Callable[[Probes], Workload]]:
+    """Starts servers of `target/requests.c`."""
+    from tests.bpf.request_server import server_starter
+
+    with ExitStack() as stack:
+        yield server_starter(request_server, stack)
+
+
 @pytest.fixture
 def start_workload(build: Build) -> Iterator[Callable[[], Workload]]:
     started: list[Workload] = []
