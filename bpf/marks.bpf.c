@@ -416,11 +416,22 @@ SEC("uprobe")
 int mark_tokens(struct pt_regs *ctx)
 {
 	struct request_state *request = request_of(PT_REGS_PARM1(ctx));
+	__u32 tokens = tokens_of(PT_REGS_PARM3(ctx));
+	__u64 now = bpf_ktime_get_ns();
 
 	if (!request)
 		return 0;
-	request->output_tokens = tokens_of(PT_REGS_PARM3(ctx));
-	note_modality(request, PT_REGS_PARM2(ctx), bpf_ktime_get_ns());
+	/* Whoever says the same again, or less, has made no token. */
+	if (tokens > request->last_tokens) {
+		if (!request->first_token_ns) {
+			request->first_tokens = tokens;
+			request->first_token_ns = now;
+		}
+		request->last_tokens = tokens;
+		request->last_token_ns = now;
+	}
+	request->output_tokens = tokens;
+	note_modality(request, PT_REGS_PARM2(ctx), now);
 	return 0;
 }
 

@@ -425,7 +425,12 @@ struct request_state {
 	__u8 embedding_stage;
 	__u16 lora_rank; /* as lora_apply was opened with, 0 = not said */
 	__u8 lora_module;
-	__u8 pad[7];
+	__u8 pad[3];
+	__u32 first_tokens; /* output tokens that the first word of them told of */
+	__u32 last_tokens;  /* .. and the last one that told of more than before */
+	__u32 pad_tokens;
+	__u64 first_token_ns; /* when that was, 0 = nobody said */
+	__u64 last_token_ns;
 	__u64 modality_words[HOTSTAGE_MODALITIES]; /* stage << 56 | model slot << 48 | ns >> 8 */
 	__u64 modality_first_words[HOTSTAGE_MODALITIES]; /* the same, of its first mark */
 	struct request_context contexts[HOTSTAGE_CONTEXTS];
@@ -509,8 +514,8 @@ _Static_assert(sizeof(struct function_count_key) == 16, "function_count_key");
 _Static_assert(sizeof(struct device_key) == 8, "device_key");
 _Static_assert(sizeof(struct hotstage_request) == 256, "hotstage_request");
 _Static_assert(sizeof(struct stage_slot) == 40, "stage_slot");
-_Static_assert(sizeof(struct request_state) == 1504, "request_state");
-_Static_assert(sizeof(struct request_event) == 1536, "request_event");
+_Static_assert(sizeof(struct request_state) == 1528, "request_state");
+_Static_assert(sizeof(struct request_event) == 1560, "request_event");
 _Static_assert(sizeof(struct request_context) == 24, "request_context");
 _Static_assert(sizeof(struct stage_name_key) == 8, "stage_name_key");
 _Static_assert(sizeof(struct hotstage_batch) == 1056, "hotstage_batch");

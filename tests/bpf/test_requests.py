@@ -50,6 +50,22 @@ def test_a_request_is_told_once_with_all_that_was_said_of_it(probes: Probes, wor
     assert not len(probes.maps.read_fast(0).finished)
 
 
+def test_the_first_and_the_last_word_of_output_tokens_have_their_times(
+    probes: Probes, workload: Workload
+) -> None:
+    workload.do("begin", "tokens", 7003)
+    assert probes.requests(workload.pid)["first_token_ns"] == 0
+    times = []
+    # Saying the same again, or less, tells of no token.
+    for tokens in (1, 4, 4, 2, 9, 9):
+        workload.do("tokens", "-", 7003, DECODE, tokens)
+        times.append(time.monotonic_ns())
+    (live,) = probes.requests(workload.pid)
+    assert (live["first_tokens"], live["last_tokens"], live["output_tokens"]) == (1, 9, 9)
+    assert live["started_ns"] < live["first_token_ns"] < times[0]
+    assert times[3] < live["last_token_ns"] < times[4]
+
+
 def test_a_stage_entered_again_adds_up(probes: Probes, workload: Workload) -> None:
     workload.do("begin", "loop", 7002)
     for _ in range(7):

@@ -3,14 +3,15 @@
 
 TTFT = first token − begin of the request. Taken for the first token is the first of these that is known:
 
-- `tokens_mark`: the server's first word of output tokens.
+- `tokens_mark`: the server's first word of output tokens, if it told of one token.
 - `decode_begin`: the begin of llm_decode, not before the end of llm_prefill.
+- `tokens_mark`: that first word, if it told of several at once; the first of them came before.
 - `prefill_end`: the end of llm_prefill, whose forward pass makes the first token. Where llm_decode ran
   several times, the begin of its first run is not known.
 
-ITL = (last token − first token) ÷ (output tokens − 1), as servers' benchmarks have it (vLLM's `bench serve`
-calls it TPOT). The last token is the server's last word of tokens, or the end of llm_decode. Where the first
-word of tokens tells of several at once, those are no intervals and are left out of the divisor.
+ITL = (last token − first token) ÷ (tokens − 1), as servers' benchmarks have it (vLLM's `bench serve` calls it
+TPOT): between the server's first and last word of tokens, over the tokens that came between them. Where it
+said nothing, or all at once, it is the interval of llm_decode ÷ (output tokens − 1). None below two tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.stages.stage import Stage
-from hotstage.stages.timeline import Flags, Ns, Timeline, has_field, since
+from hotstage.stages.timeline import Flags, Ns, Timeline, since
 from hotstage.stages.waterfall_types import TtftBasis
 
 BASES: tuple[TtftBasis, ...] = ("tokens_mark", "decode_begin", "prefill_end")
@@ -42,31 +43,43 @@ class FirstTokens:
 def first_tokens(rows: NDArray[Any], line: Timeline) -> FirstTokens:
     """(R,) rows of FINISHED_DTYPE and their timeline → when their tokens came."""
     output = rows["output_tokens"].astype(np.int64)
-    marked, last_marked, marked_tokens = _marked(rows, line)
+    marked = _marked(rows, "first_token_ns", line)
+    is_exact = rows["first_tokens"] == 1
     by_decode, by_prefill = _decode_begins(line), _prefill_ends(line, output)
-    choices = [marked, by_decode, by_prefill]
+    choices = [np.where(is_exact, marked, np.int64(-1)), by_decode, marked, by_prefill]
     known = [choice >= 0 for choice in choices]
-    ttft = np.select(known, choices, np.int64(-1))
-    basis = np.select(known, [_BY_MARK, _BY_DECODE, _BY_PREFILL], NO_BASIS).astype(np.uint8)
-    is_marked = basis == _BY_MARK
-    last = np.where(is_marked, last_marked, _decode_ends(line))
-    intervals = output - np.where(is_marked, marked_tokens, 1)
-    is_known = (ttft >= 0) & (last >= ttft) & (intervals >= 1) & (output >= 2)
-    itl = np.where(is_known, (last - ttft) / 1e9 / np.maximum(intervals, 1), np.nan)
-    return FirstTokens(ttft, basis, itl)
-
-
-def _marked(rows: NDArray[Any], line: Timeline) -> tuple[Ns, Ns, Ns]:
-    """(first, last) word of tokens, -1 for none, and how many the first told of."""
-    none = np.full(len(rows), np.int64(-1))
-    if not has_field(rows, "first_token_ns"):
-        return none, none, none
-    is_told = rows["first_token_ns"] > 0
-    first, last = (
-        np.where(is_told, since(rows[name], rows["started_ns"], line.duration_ns), np.int64(-1))
-        for name in ("first_token_ns", "last_token_ns")
+    basis = np.select(known, [_BY_MARK, _BY_DECODE, _BY_MARK, _BY_PREFILL], NO_BASIS)
+    itl = np.where(
+        rows["last_tokens"] > rows["first_tokens"],
+        _seconds_each(_marked(rows, "last_token_ns", line) - marked, _between(rows)),
+        _seconds_each(_decode_took(line, by_decode), output - 1),
     )
-    return first, last, np.maximum(rows["first_tokens"].astype(np.int64), 1)
+    is_known = (output >= 2) & (itl > 0)
+    return FirstTokens(
+        ttft_ns=np.select(known, choices, np.int64(-1)),
+        basis=basis.astype(np.uint8),
+        itl_seconds=np.where(is_known, itl, np.nan),
+    )
+
+
+def _marked(rows: NDArray[Any], name: str, line: Timeline) -> Ns:
+    """When the server said it, -1 for never."""
+    found: Ns = np.where(
+        rows[name] > 0, since(rows[name], rows["started_ns"], line.duration_ns), np.int64(-1)
+    )
+    return found
+
+
+def _between(rows: NDArray[Any]) -> Ns:
+    """Tokens that came after the first word of them, up to the last."""
+    found: Ns = rows["last_tokens"].astype(np.int64) - rows["first_tokens"]
+    return found
+
+
+def _seconds_each(took_ns: Ns, tokens: Ns) -> NDArray[np.float64]:
+    """0 where there is none."""
+    found: NDArray[np.float64] = np.maximum(took_ns, 0) / np.maximum(tokens, 1) / 1e9
+    return found
 
 
 def _decode_begins(line: Timeline) -> Ns:
@@ -85,9 +98,10 @@ def _prefill_ends(line: Timeline, output: Ns) -> Ns:
     return np.where(is_known, line.ended_ns[:, Stage.llm_prefill], -1)
 
 
-def _decode_ends(line: Timeline) -> Ns:
-    is_known = _is_closed(line, Stage.llm_decode)
-    return np.where(is_known, line.ended_ns[:, Stage.llm_decode], -1)
+def _decode_took(line: Timeline, begins: Ns) -> Ns:
+    """From its begin to its end; 0 where it is not known that it ran once and ended."""
+    took = line.ended_ns[:, Stage.llm_decode] - begins
+    return np.where(_is_closed(line, Stage.llm_decode), took, 0)
 
 
 def _is_closed(line: Timeline, stage: Stage) -> Flags:

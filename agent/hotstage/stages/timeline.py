@@ -78,11 +78,6 @@ def since(at_ns: Rows, started_ns: Rows, limit_ns: Ns | int) -> Ns:
     return found
 
 
-def has_field(rows: Any, name: str) -> bool:
-    """Whether the kernel side that these rows came from tells it."""
-    return name in (rows.dtype.names or ())
-
-
 def stage_ids_of(rows: Rows) -> NDArray[np.uint8]:
     """(R, S) stage id of each slot: pinned ones in the first slots, the server's own where one is claimed."""
     ids = np.full((len(rows), STAGE_SLOTS), NO_ID, np.uint8)

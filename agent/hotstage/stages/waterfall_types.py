@@ -58,8 +58,8 @@ class RequestRow(Struct, frozen=True, gc=False):
     ttft_basis: Annotated[
         TtftBasis | None,
         Meta(
-            description="what is taken for the first token: the server's first word of tokens, the begin of "
-            "llm_decode after the end of llm_prefill, or that end where the begin is unknown"
+            description="what is taken for the first token: the server's first word of output tokens, the "
+            "begin of llm_decode after the end of llm_prefill, or that end where the begin is unknown"
         ),
     ]
     itl_seconds: Annotated[

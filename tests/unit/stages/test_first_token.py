@@ -16,14 +16,19 @@ from hotstage.stages.timeline import timeline_of
 START = 10_000 * MS
 
 
-def told(*spans, total=100, output=0):
-    """(ttft ms, basis, itl ms) of one request."""
+def told(*spans, total=100, output=0, words=()):
+    """(ttft ms, basis, itl ms) of one request; `words`: (ms, output tokens so far)."""
     request = KernelRequest(1, at_ns=START)
     for stage, began, ended in spans:
         request.begin(stage, START + began * MS)
         if ended is not None:
             request.end(stage, START + ended * MS)
-    rows = np.array([request.finished(START + total * MS, 0, output)], FINISHED_DTYPE)
+    row = request.finished(START + total * MS, 0, output)
+    if words:
+        (first, tokens), (last, all_tokens) = words[0], words[-1]
+        row["first_token_ns"], row["first_tokens"] = START + first * MS, tokens
+        row["last_token_ns"], row["last_tokens"] = START + last * MS, all_tokens
+    rows = np.array([row], FINISHED_DTYPE)
     found = first_tokens(rows, timeline_of(rows))
     basis = None if found.basis[0] == NO_BASIS else BASES[found.basis[0]]
     return found.ttft_ns[0] / MS, basis, found.itl_seconds[0] * 1e3
@@ -59,6 +64,36 @@ def test_below_two_tokens_there_is_no_time_between_them(output):
 def test_a_decode_that_never_ended_has_a_first_token_and_no_last():
     ttft, basis, itl = told(PREFILL, (Stage.llm_decode, 50, None), output=5)
     assert (ttft, basis) == (50, "decode_begin")
+    assert math.isnan(itl)
+
+
+DECODE = (Stage.llm_decode, 50, 90)
+
+
+def test_a_word_of_one_token_is_the_first_token():
+    found = told(PREFILL, DECODE, output=5, words=[(60, 1), (80, 5)])
+    assert found == (60, "tokens_mark", pytest.approx(5))
+
+
+def test_a_word_of_several_tokens_comes_after_the_first_of_them():
+    found = told(PREFILL, DECODE, output=9, words=[(60, 4), (85, 9)])
+    assert found == (50, "decode_begin", pytest.approx(5))
+    assert told(output=9, words=[(60, 4), (85, 9)]) == (60, "tokens_mark", pytest.approx(5))
+
+
+def test_all_tokens_told_at_once_leave_the_interval_of_decode():
+    assert told(PREFILL, DECODE, output=5, words=[(90, 5)]) == (50, "decode_begin", pytest.approx(10))
+
+
+def test_one_token_that_was_told_has_no_interval():
+    ttft, basis, itl = told(output=1, words=[(60, 1)])
+    assert (ttft, basis) == (60, "tokens_mark")
+    assert math.isnan(itl)
+
+
+def test_words_from_before_the_request_are_none_of_it():
+    ttft, _, itl = told(output=3, words=[(-50, 1), (-40, 3)])
+    assert ttft == 0
     assert math.isnan(itl)
 
 

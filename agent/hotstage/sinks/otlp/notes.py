@@ -18,7 +18,7 @@ from hotstage.stages.pulse import Rows
 from hotstage.windows.window import AnomalyWindow
 
 REQUESTS_HELD = 4096
-"""1,552 bytes each; five seconds of 800 requests/s."""
+"""1,560 bytes each; five seconds of 800 requests/s."""
 
 QUEUE_FULL = "queue_full"
 PARENT_NOT_SAMPLED = "parent_not_sampled"
