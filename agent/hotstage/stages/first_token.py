@@ -10,8 +10,9 @@ TTFT = first token − begin of the request. Taken for the first token is the fi
   several times, the begin of its first run is not known.
 
 ITL = (last token − first token) ÷ (tokens − 1), as servers' benchmarks have it (vLLM's `bench serve` calls it
-TPOT): between the server's first and last word of tokens, over the tokens that came between them. Where it
-said nothing, or all at once, it is the interval of llm_decode ÷ (output tokens − 1). None below two tokens.
+TPOT). Where the first word of tokens told of one: from that to the last word, over the tokens between them.
+Otherwise the interval of llm_decode ÷ (output tokens − 1), and where that is not known the words again. None
+below two tokens.
 """
 
 from __future__ import annotations
@@ -49,11 +50,9 @@ def first_tokens(rows: NDArray[Any], line: Timeline) -> FirstTokens:
     choices = [np.where(is_exact, marked, np.int64(-1)), by_decode, marked, by_prefill]
     known = [choice >= 0 for choice in choices]
     basis = np.select(known, [_BY_MARK, _BY_DECODE, _BY_MARK, _BY_PREFILL], NO_BASIS)
-    itl = np.where(
-        rows["last_tokens"] > rows["first_tokens"],
-        _seconds_each(_marked(rows, "last_token_ns", line) - marked, _between(rows)),
-        _seconds_each(_decode_took(line, by_decode), output - 1),
-    )
+    by_words = _seconds_each(_marked(rows, "last_token_ns", line) - marked, _between(rows))
+    by_interval = _seconds_each(_decode_took(line, by_decode), output - 1)
+    itl = np.select([is_exact & (by_words > 0), by_interval > 0], [by_words, by_interval], by_words)
     is_known = (output >= 2) & (itl > 0)
     return FirstTokens(
         ttft_ns=np.select(known, choices, np.int64(-1)),
@@ -71,15 +70,15 @@ def _marked(rows: NDArray[Any], name: str, line: Timeline) -> Ns:
 
 
 def _between(rows: NDArray[Any]) -> Ns:
-    """Tokens that came after the first word of them, up to the last."""
-    found: Ns = rows["last_tokens"].astype(np.int64) - rows["first_tokens"]
+    """Tokens that came after the first word of them, up to the last; 0 where all were told at once."""
+    found: Ns = np.maximum(rows["last_tokens"].astype(np.int64) - rows["first_tokens"], 0)
     return found
 
 
 def _seconds_each(took_ns: Ns, tokens: Ns) -> NDArray[np.float64]:
-    """0 where there is none."""
+    """0 where there are none, or no time."""
     found: NDArray[np.float64] = np.maximum(took_ns, 0) / np.maximum(tokens, 1) / 1e9
-    return found
+    return np.where(tokens > 0, found, 0.0)
 
 
 def _decode_begins(line: Timeline) -> Ns:

@@ -76,7 +76,7 @@ def test_a_word_of_one_token_is_the_first_token():
 
 
 def test_a_word_of_several_tokens_comes_after_the_first_of_them():
-    found = told(PREFILL, DECODE, output=9, words=[(60, 4), (85, 9)])
+    found = told(PREFILL, DECODE, output=9, words=[(60, 4), (90, 9)])
     assert found == (50, "decode_begin", pytest.approx(5))
     assert told(output=9, words=[(60, 4), (85, 9)]) == (60, "tokens_mark", pytest.approx(5))
 
