@@ -14,6 +14,7 @@ from support.exporter import Exporter, Host, exporting
 from support.monitoring import Tsdb, free_port, prometheus, victoria_metrics, wait_for
 
 from hotstage_explorer.picture import HostRow, Picture
+from hotstage_explorer.questions import UNREAD, Answer, Kind, Question
 from hotstage_explorer.sources.prometheus import PrometheusSource
 from hotstage_explorer.sources.promql import PromQL
 
@@ -77,6 +78,10 @@ class Look:
         self.picture = self._source.read(self.picture)
         return self.picture
 
+    def ask(self, kind: Kind) -> Answer:
+        """What a page asks besides the picture."""
+        return self._source.answer(Question(kind), UNREAD)
+
     def host(self, name: str) -> HostRow:
         return next(host for host in self.picture.hosts if host.name == name)
 
@@ -127,6 +132,53 @@ def test_engines_are_called_by_their_names(looks: list[Look]) -> None:
     names = [look.picture.origin.name for look in looks]
     assert names[0].startswith("Prometheus 2.")
     assert names[1:] == ["VictoriaMetrics", "VictoriaMetrics"]
+
+
+def test_classes_of_both_hosts_are_told_as_one_answer(
+    looks: list[Look], hosts: dict[str, tuple[Host, Exporter]]
+) -> None:
+    def has_rates(look: Look) -> bool:
+        value = look.ask("classes").value
+        return value is not None and len(value.classes) == 4 and all(row.rate for row in value.classes)
+
+    until_all(looks, has_rates, "classes of both hosts with their rates")
+    for look in looks:
+        found = look.ask("classes").value
+        assert {row.host for row in found.fingerprints} == set(hosts)
+        (row,) = found.of_host(next(iter(hosts))).fingerprints
+        assert (row.fingerprint, row.p99_seconds, row.p99_target_seconds, row.is_late) == (
+            "vlm",
+            1.5,
+            0.75,
+            True,
+        )
+        sizes = {each.size: each for each in found.classes if each.host == row.host}
+        assert row.requests == sum(each.requests or 0 for each in sizes.values())
+        assert (sizes["up_to_1K"].requests or 0) == 3 * (sizes["over_128K"].requests or 0)
+        assert [(each.endpoint, each.slo_penalty_ms) for each in found.endpoints] == [
+            ("/v1/vision", 250.0)
+        ] * 2
+
+
+def test_first_tokens_of_both_hosts_are_told_by_part(
+    looks: list[Look], hosts: dict[str, tuple[Host, Exporter]]
+) -> None:
+    until_all(looks, lambda look: len(getattr(look.ask("latency").value, "rows", ())) == 2, "both hosts")
+    for look in looks:
+        found = look.ask("latency").value
+        assert {row.host for row in found.rows} == set(hosts)
+        for row in found.rows:
+            assert (row.modality, row.ttft_mean_seconds, row.ttft_p95_seconds) == ("image", 0.25, 0.5)
+            assert [(part.name, part.share) for part in row.parts] == [
+                ("vision_encode", 0.75),
+                ("queue", 0.25),
+            ]
+
+
+def test_what_series_do_not_say_is_refused_with_a_reason(looks: list[Look]) -> None:
+    for look in looks:
+        answer = look.ask("snapshot")
+        assert (answer.value, answer.problem) == (None, "no series say it; an agent does")
 
 
 def test_a_window_that_ends_is_closed_at_its_last_sample(

@@ -74,6 +74,14 @@ class Host:
             f"hotstage_stage_duration_seconds_count{{{stage}}} {ended}",
             'hotstage_breaker_state{breaker="host",state="open"} 1',
             'hotstage_breaker_state{breaker="host",state="closed"} 0',
+            f'hotstage_request_class_requests_total{{request_class="vlm",size="up_to_1K"}} {3 * self.ticks}',
+            f'hotstage_request_class_requests_total{{request_class="vlm",size="over_128K"}} {self.ticks}',
+            'hotstage_request_class_latency_p99_seconds{request_class="vlm",size="all"} 1.5',
+            'hotstage_request_class_p99_target_seconds{request_class="vlm"} 0.75',
+            'hotstage_endpoint_slo_penalty_seconds{endpoint="/v1/vision",request_class="vlm"} 0.25',
+            'hotstage_ttft_p95_seconds{modality="image"} 0.5',
+            'hotstage_ttft_part_mean_seconds{modality="image",part="vision_encode"} 0.1875',
+            'hotstage_ttft_part_mean_seconds{modality="image",part="queue"} 0.0625',
         ]
         if self.has_window:
             lines.append(
