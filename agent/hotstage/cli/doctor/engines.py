@@ -69,7 +69,8 @@ def _engine(target: EngineTarget, config: EnginesConfig) -> Finding:
     if sample.reason:
         (kind,) = sample.failures
         return Finding(
-            CONFIGURATION, name, Status.WARN, f"{target.shown_url}: {sample.reason}", _REMEDIES.get(kind),
+            CONFIGURATION, name, Status.WARN, f"{target.shown_url}: {sample.reason}",
+            _REMEDIES.get(kind, "curl the URL: that is what was read"),
             features=FEATURES, data={**data, "runtime": None, "reason": kind},
         )  # fmt: skip
     runtime = sample.runtime.value if sample.runtime is not None else None

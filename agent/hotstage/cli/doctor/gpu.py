@@ -162,7 +162,10 @@ def _library(host: Host, survey: Survey) -> Finding:
         )  # fmt: skip
     took = f", started in {survey.init_seconds * 1e3:.2g} ms" if survey.init_seconds is not None else ""
     detail = f"{place} of driver {survey.driver}: {plural(len(survey.gpus), 'GPU')}{took}"
-    return Finding(GPU, "NVML", Status.OK if survey.gpus else Status.WARN, detail, data=data)
+    if not survey.gpus:
+        remedy = "see whether the devices are there for this user (ls /dev/nvidia*), and lspci"
+        return Finding(GPU, "NVML", Status.WARN, detail, remedy, features=DEVICE_VALUES, data=data)
+    return Finding(GPU, "NVML", Status.OK, detail, data=data)
 
 
 def _gpu(gpu: Gpu) -> Finding:
@@ -197,7 +200,13 @@ def _gpu(gpu: Gpu) -> Finding:
         named = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in slow.items())
         parts.append(f"slow: {named}; the sampler will ask less often")
     status = Status.WARN if gpu.is_lost or slow or not supported else Status.OK
-    remedy = "nvidia-smi --gpu-reset, or reboot" if gpu.is_lost else None
+    remedy = None
+    if gpu.is_lost:
+        remedy = "nvidia-smi --gpu-reset, or reboot"
+    elif not supported:
+        remedy = "a driver that supports this GPU: NVML gives no value of it"
+    elif slow:
+        remedy = "start nvidia-persistenced; ask for less elsewhere (nvidia-smi in a loop, another exporter)"
     if gpu.persistence is False:
         parts.append("without persistence the first user waits for the driver")
     return Finding(

@@ -68,9 +68,20 @@ def _reach(host: Host, scan: Scan) -> Finding:
     is_partial = is_kept_out or bool(scan.hanging or scan.truncated)
     return Finding(
         LIBS, "processes", Status.WARN if is_partial else Status.OK, "; ".join(parts),
-        "run as root, or with CAP_SYS_PTRACE" if is_kept_out else None,
+        _to_reach(scan, is_kept_out=is_kept_out),
         features=("processes of other users",), data=data,
     )  # fmt: skip
+
+
+def _to_reach(scan: Scan, *, is_kept_out: bool) -> str | None:
+    """The remedy for what this look did not reach."""
+    if is_kept_out:
+        return "run as root, or with CAP_SYS_PTRACE"
+    if scan.hanging:
+        return "see what they wait for (`cat /proc/PID/stack`): mostly a network or FUSE mount that is gone"
+    if scan.truncated:
+        return "their libraries beyond that are not probed: see what fills their /proc/PID/maps"
+    return None
 
 
 def _file(host: Host, file: LibraryFile, probed_by_agent: frozenset[str] | None) -> Finding:

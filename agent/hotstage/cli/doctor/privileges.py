@@ -32,6 +32,10 @@ from hotstage.probes.loader.base import Rung
 PRIVILEGES = Area.PRIVILEGES
 _STRANGERS_MAX = 64
 _CLOSED_SHARE = 10
+_NO_RIGHT_MISSING = (
+    "no capability is missing: a security module, a sandbox or a user namespace keeps it closed; the kernel"
+    " log (dmesg) names who refuses"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +144,9 @@ def _verdict(host: Host, feature: Feature, tried: Tried, missing: tuple[str, ...
         if missing:
             detail += f"; it takes {', '.join(missing)}"
         status = Status.WARN if missing else Status.OK
-        return Finding(PRIVILEGES, feature.name, status, detail, features=features, data=data)
-    remedy = ", ".join(missing) or None
+        remedy = ", ".join(missing) or None
+        return Finding(PRIVILEGES, feature.name, status, detail, remedy, features=features, data=data)
+    remedy = ", ".join(missing) or _NO_RIGHT_MISSING
     if feature.name == "count calls on rung P" and host.once(try_rungs).best is not None:
         detail = f"does not work ({tried.how}), and is not needed on this kernel"
         return Finding(PRIVILEGES, feature.name, Status.ABSENT, detail, features=features, data=data)
@@ -193,7 +198,7 @@ def _strangers(host: Host) -> list[Path]:
 
 
 def _on_strangers(host: Host, attempt: Callable[[Path], object], what: str) -> Tried:
-    """A process in ten may be closed to everybody (a sandbox's first one)."""
+    """One process, or one in ten, may be closed to everybody (a sandbox's first one)."""
     tried, refused = 0, []
     for process in _strangers(host):
         try:
@@ -205,7 +210,7 @@ def _on_strangers(host: Host, attempt: Callable[[Path], object], what: str) -> T
         tried += 1
     if not tried:
         return Tried(None, "no other process runs now")
-    if len(refused) * _CLOSED_SHARE > tried:
+    if len(refused) == tried or len(refused) > max(1, tried // _CLOSED_SHARE):
         return Tried(False, f"{what} of {len(refused)} of {plural(tried, 'other process')} is closed")
     but = f" (closed to everybody: {', '.join(refused)})" if refused else ""
     return Tried(True, f"{what} of {tried - len(refused)} of {plural(tried, 'other process')} is open{but}")

@@ -189,6 +189,7 @@ def _finding(one: Seen) -> Finding:
             row.event,
             status,
             f"absent: would give {row.gives}{odd}",
+            "a kernel with CONFIG_TRACEPOINTS that has it" if row.is_used else None,
             features=features,
             data=data,
         )
