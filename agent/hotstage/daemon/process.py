@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from hotstage.config.settings import Config
 from hotstage.daemon.heartbeat import Heartbeat, signs_of, status_line
 from hotstage.daemon.line import Line, Step
 from hotstage.daemon.orders import carry_out
+from hotstage.daemon.process_gpus import ProcessGpus
 from hotstage.daemon.publisher import Publisher
 from hotstage.daemon.reload import take_over
 from hotstage.daemon.selfcheck import SelfMeter
@@ -87,7 +88,6 @@ class Daemon:
             status=lambda: status_line(self.engine, self.gpus.state),
         )
         self.meter = SelfMeter(clock)
-        self.gpu_of_pid: dict[int, str] = {}
         self.endpoint_modality: dict[str, str] = {}
         self.gpus = no_devices(0, DevicesState.starting, "not asked yet")
 
@@ -195,7 +195,7 @@ class Daemon:
         stack.callback(self.engine.close)
         self.meter.start_to_attached_seconds = self.engine.start_seconds
         self.meter.map_bytes = self.engine.map_bytes()
-        self.gpu_of_pid = _only_gpus(self.engine.device_uuids())
+        self.process_gpus = ProcessGpus(self.engine.device_uuids)
         stack.callback(self.devices.close)
         self.engines.start()
         stack.callback(self.engines.close)
@@ -240,8 +240,7 @@ class Daemon:
         host = self.host.sample(self.engine.pids())
         frame = self.line.slow(calls.at_ns, calls, self.gpus, host, self.engines.latest())
         self.sources.remember_frames(self.line.history.frames())
-        uuids = self.engine.device_uuids()
-        self.gpu_of_pid = _only_gpus(uuids)
+        uuids = self.process_gpus.refresh()
         self.sources.remember_places(Places(self.engine.contexts(), uuids, self.engine.stage_names()))
         self.endpoint_modality = dict(self.line.fuser.endpoint_modality)
         self.sinks.note("page", self.page.trouble(), "restart the agent: it makes the page anew")
@@ -258,6 +257,7 @@ class Daemon:
         """Make the tick's results readable: the API's view, then the outputs."""
         records = self.line.breakers.records
         frame, calls = second or (None, None)
+        self.process_gpus.meet(step.pulse.ended["pid"].tolist())
         self.sinks.publish(
             Tick(
                 pulse=step.pulse,
@@ -270,7 +270,7 @@ class Daemon:
                 devices=self.gpus,
                 engines=self.engines.latest(),
                 endpoint_modality=self.endpoint_modality,
-                gpu_of_pid=self.gpu_of_pid,
+                gpu_of_pid=self.process_gpus.of_pid,
                 finished=sample.finished,
             )
         )
@@ -376,11 +376,3 @@ class Daemon:
 
     def _ask_reload(self, signum: int, frame: FrameType | None) -> None:
         self._reload_asked.set()
-
-
-def _only_gpus(uuids: Mapping[tuple[int, int], str]) -> dict[int, str]:
-    """(pid, ordinal) → UUID  ⇒  pid → UUID, for processes that use exactly one GPU."""
-    by_pid: dict[int, set[str]] = {}
-    for (pid, _), uuid in uuids.items():
-        by_pid.setdefault(pid, set()).add(uuid)
-    return {pid: next(iter(own)) for pid, own in by_pid.items() if len(own) == 1}

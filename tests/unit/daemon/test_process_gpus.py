@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process is counted under its GPU from its first stage on."""
+
+from __future__ import annotations
+
+from hotstage.daemon.process_gpus import ProcessGpus, only_gpus
+
+
+def test_a_process_with_two_gpus_has_none_that_is_its_own():
+    uuids = {(7, 0): "GPU-a", (8, 0): "GPU-b", (8, 1): "GPU-c", (9, 0): "GPU-a", (9, 1): "GPU-a"}
+    assert only_gpus(uuids) == {7: "GPU-a", 9: "GPU-a"}
+
+
+def test_a_new_process_is_asked_for_at_once_and_a_known_one_is_not():
+    told, asked = {}, []
+
+    def read():
+        asked.append(len(told))
+        return dict(told)
+
+    gpus = ProcessGpus(read)
+    gpus.meet([])
+    assert asked == []
+    told[7, 0] = "GPU-a"
+    gpus.meet([7])
+    assert gpus.of_pid == {7: "GPU-a"}
+    gpus.meet([7, 7])
+    assert asked == [1]
+    gpus.meet([7, 8])
+    assert asked == [1, 1], "one that has no GPU is asked for again"
+    del told[7, 0]
+    assert gpus.refresh() == {}
+    assert gpus.of_pid == {}
