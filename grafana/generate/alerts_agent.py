@@ -6,12 +6,12 @@ from __future__ import annotations
 from generate.alert import JOB, Alert, Fires, Scene, given
 from generate.overview import UID as OVERVIEW
 from generate.promql import RULE, total
-from hotstage.sinks import metrics
+from hotstage.sinks import self_metrics
 
-_LOST = RULE.increase(metrics.LOSSES, 'loss=~"lost_.+"')
-_LATE = RULE.rate(metrics.TICKS_LATE)
-_FAST = RULE.rate(metrics.TICKS, 'tick="fast"')
-_ATTACHED, _MISSED = RULE.select(metrics.ATTACHED), RULE.select(metrics.MISSED)
+_LOST = RULE.increase(self_metrics.LOSSES, 'loss=~"lost_.+"')
+_LATE = RULE.rate(self_metrics.TICKS_LATE)
+_FAST = RULE.rate(self_metrics.TICKS, 'tick="fast"')
+_ATTACHED, _MISSED = RULE.select(self_metrics.ATTACHED), RULE.select(self_metrics.MISSED)
 
 AGENT = (
     Alert(
@@ -40,7 +40,7 @@ AGENT = (
     ),
     Alert(
         "HotstageNotTicking",
-        f"{RULE.select(metrics.UP)} == 0",
+        f"{RULE.select(self_metrics.UP)} == 0",
         "1m",
         "warning",
         "The agent on {{ $labels.instance }} answers and does not tick",
@@ -51,7 +51,7 @@ AGENT = (
     ),
     Alert(
         "HotstageCollectorStale",
-        f"{RULE.select(metrics.COLLECTOR_UP)} == 0",
+        f"{RULE.select(self_metrics.COLLECTOR_UP)} == 0",
         "2m",
         "warning",
         "The agent on {{ $labels.instance }} has no fresh {{ $labels.collector }}",
@@ -149,7 +149,8 @@ AGENT = (
     ),
     Alert(
         "HotstageAgentHeavy",
-        f"{RULE.rate(metrics.AGENT_CPU)} > 0.5 or {RULE.select(metrics.AGENT_RESIDENT)} > 512 * 1024 * 1024",
+        f"{RULE.rate(self_metrics.AGENT_CPU)} > 0.5 "
+        f"or {RULE.select(self_metrics.AGENT_RESIDENT)} > 512 * 1024 * 1024",
         "10m",
         "warning",
         "The agent on {{ $labels.instance }} uses more than it should",

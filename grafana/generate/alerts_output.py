@@ -7,7 +7,7 @@ from __future__ import annotations
 from generate.alert import Alert, Fires, Input, Scene, given
 from generate.overview import UID as OVERVIEW
 from generate.promql import RULE
-from hotstage.sinks import metrics
+from hotstage.sinks import metrics, self_metrics
 from hotstage.sinks.metric import Metric
 
 _DEAD = 'result="dead"'
@@ -20,7 +20,7 @@ def _grew(counter: Metric, *matchers: str) -> str:
     return f"{grown} > 0 or ({selector} unless {selector} offset 15m) > 0"
 
 
-_SPANS_LOST = RULE.rate(metrics.OTLP_DROPPED, 'reason=~"queue_full|export_failed|rejected"')
+_SPANS_LOST = RULE.rate(self_metrics.OTLP_DROPPED, 'reason=~"queue_full|export_failed|rejected"')
 
 
 def _spans(values: str, reason: str) -> Input:
@@ -34,7 +34,7 @@ def _delivered(values: str, result: str) -> Input:
 OUTPUT = (
     Alert(
         "HotstageStoreStuck",
-        f"{RULE.select(metrics.STORE_PENDING)} > 0",
+        f"{RULE.select(self_metrics.STORE_PENDING)} > 0",
         "5m",
         "warning",
         "{{ $value | humanize }} changes on {{ $labels.instance }} wait for the disk",
@@ -46,7 +46,7 @@ OUTPUT = (
     ),
     Alert(
         "HotstageStoreLost",
-        _grew(metrics.STORE_LOST),
+        _grew(self_metrics.STORE_LOST),
         "30s",
         "warning",
         "The agent on {{ $labels.instance }} has dropped changes that the disk refused",
@@ -57,7 +57,7 @@ OUTPUT = (
     ),
     Alert(
         "HotstageOutboxNotDrained",
-        f"{RULE.select(metrics.OUTBOX_AGE)} > 60",
+        f"{RULE.select(self_metrics.OUTBOX_AGE)} > 60",
         "1m",
         "warning",
         "No notifier takes events from {{ $labels.instance }}",
@@ -69,7 +69,7 @@ OUTPUT = (
     ),
     Alert(
         "HotstageWebhookBacklog",
-        f"{RULE.select(metrics.WEBHOOK_AGE)} > 300",
+        f"{RULE.select(self_metrics.WEBHOOK_AGE)} > 300",
         "1m",
         "warning",
         "Webhooks to {{ $labels.destination }} wait on {{ $labels.instance }}",
@@ -86,7 +86,7 @@ OUTPUT = (
     ),
     Alert(
         "HotstageWebhookDead",
-        _grew(metrics.WEBHOOK_DELIVERIES, _DEAD),
+        _grew(self_metrics.WEBHOOK_DELIVERIES, _DEAD),
         "30s",
         "warning",
         "Webhooks to {{ $labels.destination }} from {{ $labels.instance }} were given up",
@@ -98,7 +98,7 @@ OUTPUT = (
     ),
     Alert(
         "HotstageWebhookDisabled",
-        f"{RULE.select(metrics.WEBHOOK_DISABLED)} == 1",
+        f"{RULE.select(self_metrics.WEBHOOK_DISABLED)} == 1",
         "1m",
         "warning",
         "{{ $labels.destination }} has told {{ $labels.instance }} to stop",
@@ -128,7 +128,7 @@ OUTPUT = (
     ),
     Alert(
         "HotstagePageFull",
-        _grew(metrics.PAGE_DROPPED),
+        _grew(self_metrics.PAGE_DROPPED),
         "30s",
         "warning",
         "A breaker of {{ $labels.instance }} found no place on the shared page",
@@ -139,7 +139,7 @@ OUTPUT = (
     ),
     Alert(
         "HotstageSinkErrors",
-        _grew(metrics.SINK_ERRORS),
+        _grew(self_metrics.SINK_ERRORS),
         "1m",
         "warning",
         "The output {{ $labels.sink }} of {{ $labels.instance }} fails",
@@ -150,7 +150,7 @@ OUTPUT = (
     ),
     Alert(
         "HotstageSeriesDropped",
-        _grew(metrics.SERIES_DROPPED),
+        _grew(self_metrics.SERIES_DROPPED),
         "1m",
         "warning",
         "{{ $labels.metric }} on {{ $labels.instance }} has more label values than it may",
@@ -166,7 +166,7 @@ OUTPUT = (
     ),
     Alert(
         "HotstageOtlpFailing",
-        f"{RULE.rate(metrics.OTLP_FAILURES)} > 0",
+        f"{RULE.rate(self_metrics.OTLP_FAILURES)} > 0",
         "5m",
         "warning",
         "The OTLP collector does not take the {{ $labels.signal }} of {{ $labels.instance }}",
@@ -194,7 +194,7 @@ OUTPUT = (
     ),
     Alert(
         "HotstageConfigReloadFailed",
-        f"{RULE.select(metrics.RELOAD_OK)} == 0",
+        f"{RULE.select(self_metrics.RELOAD_OK)} == 0",
         "1m",
         "warning",
         "The agent on {{ $labels.instance }} has refused its new configuration",

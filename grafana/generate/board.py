@@ -13,7 +13,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from generate.panels import DATASOURCE, Panel, build
 from generate.promql import DASHBOARD, total
-from hotstage.sinks import metrics
+from hotstage.sinks import metrics, self_metrics
 from hotstage.sinks.metric import Metric
 
 T = TypeVar("T")
@@ -62,9 +62,9 @@ class Board:
         return JSONEncoder(sort_keys=True, indent=2).encode(_dashboard(self).build()) + "\n"
 
 
-JOB = Variable("job", "Job", "The scrape job.", metrics.BUILD_INFO, "job", ".+")
+JOB = Variable("job", "Job", "The scrape job.", self_metrics.BUILD_INFO, "job", ".+")
 INSTANCE = Variable(
-    "instance", "Host", "The agent's address, one for each host.", metrics.BUILD_INFO, "instance", ".+"
+    "instance", "Host", "The agent's address, one for each host.", self_metrics.BUILD_INFO, "instance", ".+"
 )
 GPU = Variable("gpu", "GPU", "By its UUID, as NVML spells it.", metrics.GPU_INFO, "gpu_uuid")
 ENDPOINT = Variable("endpoint", "Endpoint", "A route of the server.", metrics.ENDPOINT_HEAT, "endpoint")

@@ -9,12 +9,12 @@ from generate.overview_agent import AGENT_ROWS
 from generate.overview_events import EVENTS, GPUS
 from generate.panels import ORANGE, RED, YELLOW, Panel, Target
 from generate.promql import DASHBOARD, highest, total
-from hotstage.sinks import metrics
+from hotstage.sinks import metrics, self_metrics
 
 UID = "hotstage-overview"
 
 _ENDPOINT = 'endpoint=~"$endpoint"'
-_UP = f"sum({DASHBOARD.select(metrics.UP)})"
+_UP = f"sum({DASHBOARD.select(self_metrics.UP)})"
 _REQUESTS = DASHBOARD.rate(metrics.ENDPOINT_REQUESTS, _ENDPOINT)
 _FAILED = DASHBOARD.rate(metrics.ENDPOINT_REQUESTS, _ENDPOINT, 'outcome=~"error|lost"')
 _FAILED_BY_ENDPOINT = (

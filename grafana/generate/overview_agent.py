@@ -7,10 +7,10 @@ from __future__ import annotations
 from generate.board import Row
 from generate.panels import GREEN, ORANGE, RED, Panel, State, Target
 from generate.promql import DASHBOARD, highest, total
-from hotstage.sinks import metrics
+from hotstage.sinks import self_metrics
 
-_LATE = total(DASHBOARD.rate(metrics.TICKS_LATE))
-_FAST = total(DASHBOARD.rate(metrics.TICKS, 'tick="fast"'))
+_LATE = total(DASHBOARD.rate(self_metrics.TICKS_LATE))
+_FAST = total(DASHBOARD.rate(self_metrics.TICKS, 'tick="fast"'))
 
 WEBHOOKS = Row(
     "Webhooks",
@@ -22,8 +22,8 @@ WEBHOOKS = Row(
             "timeseries",
             "short",
             (
-                Target(DASHBOARD.select(metrics.OUTBOX_PENDING), "pending on {{instance}}"),
-                Target(DASHBOARD.select(metrics.OUTBOX_AGE), "oldest, seconds, on {{instance}}"),
+                Target(DASHBOARD.select(self_metrics.OUTBOX_PENDING), "pending on {{instance}}"),
+                Target(DASHBOARD.select(self_metrics.OUTBOX_AGE), "oldest, seconds, on {{instance}}"),
             ),
         ),
         Panel(
@@ -31,14 +31,18 @@ WEBHOOKS = Row(
             "Deliveries that wait in the notifier for a retry or for their turn.",
             "timeseries",
             "short",
-            (Target(total(DASHBOARD.select(metrics.WEBHOOK_PENDING), "destination"), "{{destination}}"),),
+            (
+                Target(
+                    total(DASHBOARD.select(self_metrics.WEBHOOK_PENDING), "destination"), "{{destination}}"
+                ),
+            ),
         ),
         Panel(
             "Oldest delivery by destination",
             "How long the oldest delivery has been waiting.",
             "timeseries",
             "s",
-            (Target(highest(DASHBOARD.select(metrics.WEBHOOK_AGE), "destination"), "{{destination}}"),),
+            (Target(highest(DASHBOARD.select(self_metrics.WEBHOOK_AGE), "destination"), "{{destination}}"),),
         ),
         Panel(
             "Deliveries",
@@ -48,7 +52,7 @@ WEBHOOKS = Row(
             "ops",
             (
                 Target(
-                    total(DASHBOARD.rate(metrics.WEBHOOK_DELIVERIES), "destination", "result"),
+                    total(DASHBOARD.rate(self_metrics.WEBHOOK_DELIVERIES), "destination", "result"),
                     "{{destination}} {{result}}",
                 ),
             ),
@@ -60,7 +64,7 @@ WEBHOOKS = Row(
             "s",
             (
                 Target(
-                    DASHBOARD.quantile(0.95, metrics.WEBHOOK_DURATION, by=("destination",)),
+                    DASHBOARD.quantile(0.95, self_metrics.WEBHOOK_DURATION, by=("destination",)),
                     "{{destination}}",
                 ),
             ),
@@ -71,7 +75,11 @@ WEBHOOKS = Row(
             "A destination that answered 410 is disabled until the notifier is restarted.",
             "state",
             "none",
-            (Target(highest(DASHBOARD.select(metrics.WEBHOOK_DISABLED), "destination"), "{{destination}}"),),
+            (
+                Target(
+                    highest(DASHBOARD.select(self_metrics.WEBHOOK_DISABLED), "destination"), "{{destination}}"
+                ),
+            ),
             states=(State(0, "enabled", GREEN), State(1, "disabled", RED)),
         ),
     ),
@@ -85,7 +93,7 @@ AGENT = Row(
             "Fresh or stale, by source. A stale source says nothing: what is missing is not drawn as zero.",
             "state",
             "none",
-            (Target(DASHBOARD.select(metrics.COLLECTOR_UP), "{{collector}} on {{instance}}"),),
+            (Target(DASHBOARD.select(self_metrics.COLLECTOR_UP), "{{collector}} on {{instance}}"),),
             width=12,
             states=(State(0, "stale", RED), State(1, "fresh", GREEN)),
         ),
@@ -96,7 +104,8 @@ AGENT = Row(
             "s",
             (
                 Target(
-                    f"time() - {DASHBOARD.select(metrics.COLLECTOR_LAST)}", "{{collector}} on {{instance}}"
+                    f"time() - {DASHBOARD.select(self_metrics.COLLECTOR_LAST)}",
+                    "{{collector}} on {{instance}}",
                 ),
             ),
             width=6,
@@ -107,7 +116,7 @@ AGENT = Row(
             "be too low.",
             "timeseries",
             "cps",
-            (Target(total(DASHBOARD.rate(metrics.LOSSES), "loss"), "{{loss}}"),),
+            (Target(total(DASHBOARD.rate(self_metrics.LOSSES), "loss"), "{{loss}}"),),
             width=6,
         ),
         Panel(
@@ -115,7 +124,11 @@ AGENT = Row(
             "Ticks per second: 10 fast and 1 slow on each host, as long as the agent keeps up.",
             "timeseries",
             "ops",
-            (Target(total(DASHBOARD.rate(metrics.TICKS), "tick", "instance"), "{{tick}} on {{instance}}"),),
+            (
+                Target(
+                    total(DASHBOARD.rate(self_metrics.TICKS), "tick", "instance"), "{{tick}} on {{instance}}"
+                ),
+            ),
             width=6,
         ),
         Panel(
@@ -132,7 +145,7 @@ AGENT = Row(
             "Time that a tick takes, over the last ten minutes. A fast tick has 100 ms.",
             "timeseries",
             "s",
-            (Target(DASHBOARD.select(metrics.TICK_P99), "{{tick}} on {{instance}}"),),
+            (Target(DASHBOARD.select(self_metrics.TICK_P99), "{{tick}} on {{instance}}"),),
             width=6,
             limits=((0.1, RED),),
         ),
@@ -142,7 +155,7 @@ AGENT = Row(
             "calls.",
             "timeseries",
             "percentunit",
-            (Target(DASHBOARD.rate(metrics.AGENT_CPU), "{{instance}}"),),
+            (Target(DASHBOARD.rate(self_metrics.AGENT_CPU), "{{instance}}"),),
             width=6,
         ),
         Panel(
@@ -151,8 +164,8 @@ AGENT = Row(
             "timeseries",
             "bytes",
             (
-                Target(DASHBOARD.select(metrics.AGENT_RESIDENT), "resident on {{instance}}"),
-                Target(DASHBOARD.select(metrics.MAP_BYTES), "maps on {{instance}}"),
+                Target(DASHBOARD.select(self_metrics.AGENT_RESIDENT), "resident on {{instance}}"),
+                Target(DASHBOARD.select(self_metrics.MAP_BYTES), "maps on {{instance}}"),
             ),
             width=6,
         ),
@@ -162,8 +175,8 @@ AGENT = Row(
             "timeseries",
             "short",
             (
-                Target(DASHBOARD.select(metrics.ATTACHED), "attached on {{instance}}"),
-                Target(DASHBOARD.select(metrics.MISSED), "missed on {{instance}}"),
+                Target(DASHBOARD.select(self_metrics.ATTACHED), "attached on {{instance}}"),
+                Target(DASHBOARD.select(self_metrics.MISSED), "missed on {{instance}}"),
             ),
             width=6,
         ),
@@ -172,7 +185,7 @@ AGENT = Row(
             "Series that the agent exports; a host stays below 5,000.",
             "timeseries",
             "short",
-            (Target(DASHBOARD.select(metrics.SERIES), "{{instance}}"),),
+            (Target(DASHBOARD.select(self_metrics.SERIES), "{{instance}}"),),
             width=6,
             limits=((5000, ORANGE),),
         ),
@@ -184,8 +197,8 @@ AGENT = Row(
             "cps",
             (
                 Target(
-                    f"{total(DASHBOARD.rate(metrics.SERIES_DROPPED), 'metric')} or "
-                    f'label_replace(0 * sum({DASHBOARD.select(metrics.UP)}), "metric", "none", "", "")',
+                    f"{total(DASHBOARD.rate(self_metrics.SERIES_DROPPED), 'metric')} or "
+                    f'label_replace(0 * sum({DASHBOARD.select(self_metrics.UP)}), "metric", "none", "", "")',
                     "{{metric}}",
                 ),
             ),
@@ -196,7 +209,7 @@ AGENT = Row(
             "Time that the body of the last scrape took.",
             "timeseries",
             "s",
-            (Target(DASHBOARD.select(metrics.SCRAPE_SECONDS), "{{instance}}"),),
+            (Target(DASHBOARD.select(self_metrics.SCRAPE_SECONDS), "{{instance}}"),),
             width=6,
         ),
         Panel(
@@ -205,8 +218,8 @@ AGENT = Row(
             "timeseries",
             "short",
             (
-                Target(DASHBOARD.select(metrics.STORE_PENDING), "waiting on {{instance}}"),
-                Target(DASHBOARD.rate(metrics.STORE_LOST), "lost per second on {{instance}}"),
+                Target(DASHBOARD.select(self_metrics.STORE_PENDING), "waiting on {{instance}}"),
+                Target(DASHBOARD.rate(self_metrics.STORE_LOST), "lost per second on {{instance}}"),
             ),
             width=6,
         ),
@@ -216,7 +229,7 @@ AGENT = Row(
             "it.",
             "state",
             "none",
-            (Target(DASHBOARD.select(metrics.RELOAD_OK), "{{instance}}"),),
+            (Target(DASHBOARD.select(self_metrics.RELOAD_OK), "{{instance}}"),),
             width=6,
             states=(State(0, "refused", RED), State(1, "taken", GREEN)),
         ),
@@ -227,9 +240,9 @@ AGENT = Row(
             "timeseries",
             "cps",
             (
-                Target(total(DASHBOARD.rate(metrics.SINK_ERRORS), "sink"), "{{sink}}"),
-                Target(total(DASHBOARD.rate(metrics.PAGE_DROPPED)), "no place on the page"),
-                Target(total(DASHBOARD.rate(metrics.API_THREADLESS)), "no thread for a connection"),
+                Target(total(DASHBOARD.rate(self_metrics.SINK_ERRORS), "sink"), "{{sink}}"),
+                Target(total(DASHBOARD.rate(self_metrics.PAGE_DROPPED)), "no place on the page"),
+                Target(total(DASHBOARD.rate(self_metrics.API_THREADLESS)), "no thread for a connection"),
             ),
             width=6,
         ),
@@ -238,7 +251,7 @@ AGENT = Row(
             "What runs where, with which compiler of its counters and which kind of probe.",
             "table",
             "none",
-            (Target(DASHBOARD.select(metrics.BUILD_INFO), ""),),
+            (Target(DASHBOARD.select(self_metrics.BUILD_INFO), ""),),
             width=12,
             height=6,
             hidden_columns=("Time", "__name__", "job", "Value"),

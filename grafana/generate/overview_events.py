@@ -6,11 +6,11 @@ from __future__ import annotations
 from generate.board import Row
 from generate.panels import GREEN, GREY, ORANGE, RED, YELLOW, Panel, State, Target
 from generate.promql import DASHBOARD, highest, total
-from hotstage.sinks import metrics
+from hotstage.sinks import metrics, self_metrics
 
 _GPU = 'gpu_uuid=~"$gpu"'
 _GPU_INFO = DASHBOARD.select(metrics.GPU_INFO, _GPU)
-_UP = f"sum({DASHBOARD.select(metrics.UP)})"
+_UP = f"sum({DASHBOARD.select(self_metrics.UP)})"
 _BREAKER_NUMBER = " + ignoring(state) ".join(
     f"{number} * {DASHBOARD.select(metrics.BREAKER_STATE, matcher)}"
     for number, matcher in enumerate(

@@ -12,7 +12,7 @@ from hotstage.breaker.record import BreakerRecord, BreakerState
 from hotstage.devices.samples import DeviceSample
 from hotstage.frame.entity import HOST, EntityKind
 from hotstage.frame.frame import Frame
-from hotstage.sinks import metrics
+from hotstage.sinks import metrics, self_metrics
 from hotstage.sinks.base import Tick
 from hotstage.sinks.class_metrics import ENDPOINT_TOKEN_LATENCY
 from hotstage.sinks.counts import COLLECTORS, window_labels
@@ -60,7 +60,9 @@ def gauges(tick: Tick) -> dict[Metric, Children]:
         children |= _devices(tick.devices)
     if tick.engines:
         children |= engine_children(tick.engines, tick.pulse.at_ns)
-        children.setdefault(metrics.COLLECTOR_UP, []).extend(collectors_up(tick.engines, tick.pulse.at_ns))
+        children.setdefault(self_metrics.COLLECTOR_UP, []).extend(
+            collectors_up(tick.engines, tick.pulse.at_ns)
+        )
     return children
 
 
@@ -144,7 +146,7 @@ def _frame(frame: Frame, tick: Tick) -> dict[Metric, Children]:
         **_routes(frame, modality),
         metrics.STAGE_STATE: states,
         metrics.UNATTRIBUTED: unattributed,
-        metrics.COLLECTOR_UP: [((name,), float(name not in frame.stale)) for name in COLLECTORS],
+        self_metrics.COLLECTOR_UP: [((name,), float(name not in frame.stale)) for name in COLLECTORS],
     }
 
 

@@ -16,7 +16,7 @@ from itertools import accumulate
 from hotstage.frame.class_table import ClassTable, no_classes
 from hotstage.frame.latency_types import Latency
 from hotstage.frame.token_latency import no_latency
-from hotstage.sinks import metrics
+from hotstage.sinks import metrics, self_metrics
 from hotstage.sinks.base import Tick
 from hotstage.sinks.classes import class_children
 from hotstage.sinks.counts import Counts
@@ -87,22 +87,22 @@ class Readings:
             children[metrics.SLO_OBJECTIVE] = [
                 ((each.name,), each.objective) for each in self._slos.objectives
             ]
-            children[metrics.COLLECTOR_LAST] = [
+            children[self_metrics.COLLECTOR_LAST] = [
                 ((name,), seconds) for name, seconds in self._counts.fresh_seconds.items()
             ]
             if tick is not None:
-                children[metrics.COLLECTOR_LAST] += collectors_last(tick.engines, tick.wall_offset_ns)
+                children[self_metrics.COLLECTOR_LAST] += collectors_last(tick.engines, tick.wall_offset_ns)
             dropped = Counter(self._left_out)
             dropped.update({each.metric: each.dropped for each in self._counts.tallies})
             dropped.update({each.metric: each.dropped for each in self._counts.histograms})
             histograms = {tally.metric: list(tally.items()) for tally in self._counts.histograms}
-        histograms[metrics.WEBHOOK_DURATION] = _delivery_durations(facts.notifier)
-        children[metrics.SERIES] = [((), float(_series(children, histograms)))]
-        children[metrics.SERIES_DROPPED] = [
+        histograms[self_metrics.WEBHOOK_DURATION] = _delivery_durations(facts.notifier)
+        children[self_metrics.SERIES] = [((), float(_series(children, histograms)))]
+        children[self_metrics.SERIES_DROPPED] = [
             ((metric.name,), float(count)) for metric, count in dropped.items() if count
         ]
         if self.scrape_seconds is not None:
-            children[metrics.SCRAPE_SECONDS] = [((), self.scrape_seconds)]
+            children[self_metrics.SCRAPE_SECONDS] = [((), self.scrape_seconds)]
         children |= self_children(facts)
         for metric in metrics.METRICS:
             if children.get(metric) or histograms.get(metric):
@@ -138,7 +138,7 @@ def _delivery_durations(report: NotifierReport | None) -> HistogramChildren:
             list(zip(bounds, accumulate(each.duration_counts), strict=True)),
             each.duration_sum_seconds,
         )
-        for each in destinations[: metrics.WEBHOOK_DURATION.cap]
+        for each in destinations[: self_metrics.WEBHOOK_DURATION.cap]
         if len(each.duration_counts) == len(bounds)
     ]
 

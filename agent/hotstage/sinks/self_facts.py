@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hotstage.sinks import metrics
+from hotstage.sinks import self_metrics
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.now import Children
 from hotstage.store.deliveries import NotifierReport
@@ -65,11 +65,11 @@ class SelfFacts:
 def self_children(facts: SelfFacts) -> dict[Metric, Children]:
     """Every self metric with what is known for it; unknown is left out."""
     children: dict[Metric, Children] = {
-        metrics.BUILD_INFO: [((facts.version, facts.loader, facts.rung), 1.0)],
-        metrics.UP: [((), float(facts.is_ticking))],
-        metrics.TICKS: [(("fast",), float(facts.fast_ticks)), (("slow",), float(facts.slow_ticks))],
-        metrics.TICKS_LATE: [((), float(facts.late_ticks))],
-        metrics.TICK_P99: [
+        self_metrics.BUILD_INFO: [((facts.version, facts.loader, facts.rung), 1.0)],
+        self_metrics.UP: [((), float(facts.is_ticking))],
+        self_metrics.TICKS: [(("fast",), float(facts.fast_ticks)), (("slow",), float(facts.slow_ticks))],
+        self_metrics.TICKS_LATE: [((), float(facts.late_ticks))],
+        self_metrics.TICK_P99: [
             ((tick,), seconds)
             for tick, seconds in (
                 ("fast", facts.fast_tick_p99_seconds),
@@ -77,33 +77,35 @@ def self_children(facts: SelfFacts) -> dict[Metric, Children]:
             )
             if seconds is not None
         ],
-        metrics.LOSSES: [((name,), float(count)) for name, count in facts.losses.items()],
-        metrics.ATTACHED: [((), float(facts.attached_symbols))],
-        metrics.MISSED: [((), float(facts.missed_symbols))],
-        metrics.AGENT_CPU: [((), sum(os.times()[:2]))],
-        metrics.AGENT_RESIDENT: [((), float(_resident_bytes()))],
-        metrics.MAP_BYTES: [((), float(facts.map_bytes))],
-        metrics.RELOAD_OK: [((), float(not facts.is_reload_refused))],
-        metrics.PAGE_DROPPED: [((), float(facts.page_dropped))],
-        metrics.API_THREADLESS: [((), float(facts.threadless))],
-        metrics.LOG_RECORDS: [((fate,), float(count)) for fate, count in facts.log_records.items()],
-        metrics.SINK_ERRORS: [((name,), float(count)) for name, count in facts.sink_errors.items()],
+        self_metrics.LOSSES: [((name,), float(count)) for name, count in facts.losses.items()],
+        self_metrics.ATTACHED: [((), float(facts.attached_symbols))],
+        self_metrics.MISSED: [((), float(facts.missed_symbols))],
+        self_metrics.AGENT_CPU: [((), sum(os.times()[:2]))],
+        self_metrics.AGENT_RESIDENT: [((), float(_resident_bytes()))],
+        self_metrics.MAP_BYTES: [((), float(facts.map_bytes))],
+        self_metrics.RELOAD_OK: [((), float(not facts.is_reload_refused))],
+        self_metrics.PAGE_DROPPED: [((), float(facts.page_dropped))],
+        self_metrics.API_THREADLESS: [((), float(facts.threadless))],
+        self_metrics.LOG_RECORDS: [((fate,), float(count)) for fate, count in facts.log_records.items()],
+        self_metrics.SINK_ERRORS: [((name,), float(count)) for name, count in facts.sink_errors.items()],
     }
     if facts.otlp is not None:
-        children[metrics.OTLP_SPANS] = [((), float(facts.otlp.exported))]
-        children[metrics.OTLP_DROPPED] = [((name,), float(n)) for name, n in facts.otlp.dropped.items()]
-        children[metrics.OTLP_EVENTS_DROPPED] = [((), float(facts.otlp.events_dropped))]
-        children[metrics.OTLP_FAILURES] = [((name,), float(n)) for name, n in facts.otlp.failures.items()]
+        children[self_metrics.OTLP_SPANS] = [((), float(facts.otlp.exported))]
+        children[self_metrics.OTLP_DROPPED] = [((name,), float(n)) for name, n in facts.otlp.dropped.items()]
+        children[self_metrics.OTLP_EVENTS_DROPPED] = [((), float(facts.otlp.events_dropped))]
+        children[self_metrics.OTLP_FAILURES] = [
+            ((name,), float(n)) for name, n in facts.otlp.failures.items()
+        ]
     if facts.journal is not None:
-        children[metrics.STORE_PENDING] = [((), float(facts.journal.pending))]
-        children[metrics.STORE_COMMITTED] = [((), float(facts.journal.committed_total))]
-        children[metrics.STORE_LOST] = [((), float(facts.journal.lost_total))]
+        children[self_metrics.STORE_PENDING] = [((), float(facts.journal.pending))]
+        children[self_metrics.STORE_COMMITTED] = [((), float(facts.journal.committed_total))]
+        children[self_metrics.STORE_LOST] = [((), float(facts.journal.lost_total))]
     if facts.outbox is not None:
-        children[metrics.OUTBOX_PENDING] = [((), float(facts.outbox.pending))]
-        children[metrics.OUTBOX_ENQUEUED] = [((), float(facts.outbox.enqueued_total))]
+        children[self_metrics.OUTBOX_PENDING] = [((), float(facts.outbox.pending))]
+        children[self_metrics.OUTBOX_ENQUEUED] = [((), float(facts.outbox.enqueued_total))]
         oldest_ns = facts.outbox.oldest_created_ns
         age = 0.0 if oldest_ns is None else max(0.0, time.time() - oldest_ns / 1e9)
-        children[metrics.OUTBOX_AGE] = [((), age)]
+        children[self_metrics.OUTBOX_AGE] = [((), age)]
     if facts.notifier is not None:
         children |= _webhook_children(facts.notifier)
     return children
@@ -111,7 +113,7 @@ def self_children(facts: SelfFacts) -> dict[Metric, Children]:
 
 def _webhook_children(report: NotifierReport) -> dict[Metric, Children]:
     return {
-        metrics.WEBHOOK_DELIVERIES: [
+        self_metrics.WEBHOOK_DELIVERIES: [
             ((each.name, result), float(count))
             for each in report.destinations
             for result, count in (
@@ -120,10 +122,16 @@ def _webhook_children(report: NotifierReport) -> dict[Metric, Children]:
                 ("dead", each.dead),
             )
         ],
-        metrics.WEBHOOK_PENDING: [((each.name,), float(each.pending)) for each in report.destinations],
-        metrics.WEBHOOK_AGE: [((each.name,), each.oldest_age_seconds or 0.0) for each in report.destinations],
-        metrics.WEBHOOK_DISABLED: [((each.name,), float(each.is_disabled)) for each in report.destinations],
-        metrics.WEBHOOK_REFUSED: [((each.name,), float(each.is_refused)) for each in report.destinations],
+        self_metrics.WEBHOOK_PENDING: [((each.name,), float(each.pending)) for each in report.destinations],
+        self_metrics.WEBHOOK_AGE: [
+            ((each.name,), each.oldest_age_seconds or 0.0) for each in report.destinations
+        ],
+        self_metrics.WEBHOOK_DISABLED: [
+            ((each.name,), float(each.is_disabled)) for each in report.destinations
+        ],
+        self_metrics.WEBHOOK_REFUSED: [
+            ((each.name,), float(each.is_refused)) for each in report.destinations
+        ],
     }
 
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from hotstage.sinks import metrics
+from hotstage.sinks import metrics, self_metrics
 from hotstage.sinks.budget import HISTOGRAMS_MAX, PARTS, SERIES_MAX, part_of, series_by_part
 from hotstage.sinks.metrics import METRICS, REQUEST_EDGES, STAGE_EDGES
 
@@ -62,7 +62,7 @@ def test_every_part_of_the_budget_is_what_the_caps_of_its_metrics_add_up_to():
 
 def test_a_metric_belongs_to_the_part_that_says_most_of_its_name():
     assert part_of(metrics.CALLS) == "calls" and part_of(metrics.CALL_ERRORS) == "call"
-    assert part_of(metrics.TICKS) == part_of(metrics.AGENT_CPU) == "agent"
+    assert part_of(self_metrics.TICKS) == part_of(self_metrics.AGENT_CPU) == "agent"
 
 
 def prometheus_name(metric):
@@ -86,7 +86,7 @@ def test_the_opentelemetry_name_becomes_the_prometheus_name_in_a_collector():
         (metrics.STAGE_DURATION, "hotstage.stage.duration", "s"),
         (metrics.STAGE_WAIT, "hotstage.stage.wait", "s"),
         (metrics.INSTANCE_LOAD, "hotstage.instance.load", "1"),
-        (metrics.AGENT_RESIDENT, "hotstage.agent.resident", "By"),
+        (self_metrics.AGENT_RESIDENT, "hotstage.agent.resident", "By"),
         (metrics.ENDPOINT_REQUESTS, "hotstage.endpoint.requests", "{request}"),
         (metrics.BREAKER_STATE, "hotstage.breaker.state", ""),
     ],

@@ -8,7 +8,7 @@ import numpy as np
 from hotstage.api import documents
 from hotstage.devices.samples import DEVICE_DTYPE, DeviceSample, DevicesState
 from hotstage.frame.entity import HOST, Entity, EntityKind
-from hotstage.sinks import metrics
+from hotstage.sinks import metrics, self_metrics
 from hotstage.sinks.now import gauges
 from hotstage.windows.window import WindowUpdate
 
@@ -44,7 +44,7 @@ def test_the_frame_becomes_endpoint_and_instance_gauges_and_nan_is_absent(a_tick
     assert found[metrics.INSTANCE_LOAD] == [(("i-0",), 0.5)]
     assert found[metrics.INSTANCE_DEVIATION] == []
     assert found[metrics.UNATTRIBUTED] == [((), 0.25)]
-    assert dict(found[metrics.COLLECTOR_UP]) == {
+    assert dict(found[self_metrics.COLLECTOR_UP]) == {
         ("requests",): 1.0,
         ("calls",): 1.0,
         ("host",): 1.0,

@@ -7,7 +7,7 @@ import pytest
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 
-from hotstage.sinks import metrics
+from hotstage.sinks import metrics, self_metrics
 from hotstage.sinks.otlp.points import metrics_data
 from hotstage.sinks.readings import Reading
 
@@ -32,8 +32,12 @@ def attributes(point):
 
 
 def test_a_counter_is_a_cumulative_monotonic_sum_since_the_start(encoded):
-    (found,) = encoded(Reading(metrics.TICKS, [(("fast",), 20.0)]))
-    assert (found.name, found.unit, found.description) == ("hotstage.ticks", "{tick}", metrics.TICKS.help)
+    (found,) = encoded(Reading(self_metrics.TICKS, [(("fast",), 20.0)]))
+    assert (found.name, found.unit, found.description) == (
+        "hotstage.ticks",
+        "{tick}",
+        self_metrics.TICKS.help,
+    )
     assert (found.sum.is_monotonic, found.sum.aggregation_temporality) == (True, 2)
     (point,) = found.sum.data_points
     assert (point.start_time_unix_nano, point.time_unix_nano, point.as_double) == (5, 9, 20.0)
@@ -62,10 +66,10 @@ def test_a_histogram_has_its_bounds_and_the_counts_between_them(encoded):
 
 
 def test_what_was_counted_before_the_agent_began_has_no_start(encoded):
-    counts = [("0.1", 1.0)] * (len(metrics.WEBHOOK_DURATION.edges) + 1)
+    counts = [("0.1", 1.0)] * (len(self_metrics.WEBHOOK_DURATION.edges) + 1)
     found = encoded(
-        Reading(metrics.OUTBOX_ENQUEUED, [((), 23.0)]),
-        Reading(metrics.WEBHOOK_DURATION, histograms=[(DESTINATION, counts, 0.1)]),
+        Reading(self_metrics.OUTBOX_ENQUEUED, [((), 23.0)]),
+        Reading(self_metrics.WEBHOOK_DURATION, histograms=[(DESTINATION, counts, 0.1)]),
     )
     assert found[0].sum.data_points[0].start_time_unix_nano == 0
     assert found[1].histogram.data_points[0].start_time_unix_nano == 0
