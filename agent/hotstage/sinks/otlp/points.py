@@ -24,7 +24,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from hotstage.sinks import metrics as table
+from hotstage.sinks import self_metrics as table
 from hotstage.sinks.otlp import attributes as names
 from hotstage.sinks.readings import Reading
 from hotstage.sinks.tally import Labels
