@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of the agent itself: webhooks, sources, ticks, store, outputs. A part of the table in `metrics.py`."""
+"""Metrics of the agent itself: webhooks, sources, ticks, store, outputs. A part of `metrics.py`."""
 
 from __future__ import annotations
 
