@@ -243,7 +243,7 @@ def _note_launches(progress: ProcessProgress, launches: int, *, output: bool) ->
 def _ends(pulse: Pulse) -> tuple[set[int], set[int]]:
     """(pids of which something came out, pids of which a stage ended, on the CPU or not)."""
     came_out, ended = set(), set()
-    for pid, stage in zip(pulse.ended["pid"].tolist(), pulse.ended["stage"].tolist(), strict=True):
+    for pid, stage in zip(pulse.ended["pid"].tolist(), pulse.ended["label"].tolist(), strict=True):
         ended.add(pid)
         if stage in DEVICE_STAGES:
             came_out.add(pid)

@@ -26,7 +26,7 @@ from hotstage.detect.latency_judge import CLEAR_SAMPLES, Judge, Sample
 from hotstage.detect.progress import Progress
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.stages.pulse import Pulse, Rows
-from hotstage.stages.stage import WAITING_STAGES, Stage, modality_name, stage_name
+from hotstage.stages.stage import WAITING_STAGES, Stage, modality_name
 
 KIND = "stage_latency"
 
@@ -43,15 +43,15 @@ _SpanKey = tuple[int, int]
 _OldSpan = tuple[int, float, float, int, _SpanKey]
 """An open span that is too old: begin, excess, seconds, instance, key."""
 
-_COLUMNS = ("stage", "modality", "instance", "pid", "began_ns", "duration_ns", "tokens", "count")
+_COLUMNS = ("label", "modality", "instance", "pid", "began_ns", "duration_ns", "tokens", "count")
 _KEY = ("request_hash", "cgroup_id")
 
 
 @dataclass(slots=True)
 class _Stream:
-    """One stage × modality."""
+    """One stage (by its label) × modality."""
 
-    stage: int
+    label: int
     modality: int
     baseline: Baseline
     whole: Judge
@@ -227,7 +227,7 @@ class StageLatency:
         instance = pulse.names.instances[named] if named else ""
         factor, seconds = judge.factor(), judge.typical_seconds()
         usual = seconds / factor
-        stage, modality = stage_name(stream.stage), modality_name(stream.modality)
+        stage, modality = pulse.names.stages[stream.label], modality_name(stream.modality)
         open_age = judge.oldest_open_seconds(pulse.at_ns)
         where = f" on {instance}" if instance else ""
         summary = (
@@ -281,7 +281,7 @@ def _by_stream(spans: Rows) -> list[tuple[_Code, _Places]]:
     """((stage, modality), rows) of the judged stages."""
     if len(spans) == 0:
         return []
-    codes = spans["stage"].astype(np.int64) << 8 | spans["modality"]
+    codes = spans["label"].astype(np.int64) << 8 | spans["modality"]
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
     edges = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]

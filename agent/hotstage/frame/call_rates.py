@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,12 +14,16 @@ from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.catalogue.spec import Family
 from hotstage.probes.maps.layout import CALLS_MAX
 from hotstage.probes.samples import CallSample
+from hotstage.stages.labels import StageLabels
+from hotstage.stages.pulse import Rows
 from hotstage.stages.stage import NO_STAGE
 
 Key = TypeVar("Key", bound=Hashable)
 
 WINDOW_NS = 10_000_000_000
 
+_NONE_LEFT = 1e-6
+"""Shares of batches are no whole numbers: their sums come back to nearly nothing."""
 _COUNTED = ("calls", "launches", "unattributed", "errors", "errors_oom")
 
 
@@ -63,8 +67,15 @@ class CallRates:
         self._by_pid: dict[int, Counts] = {}
         self._by_stage: dict[tuple[int, int], Counts] = {}
 
-    def take(self, sample: CallSample) -> None:
-        """Subtract the sample before; the first one is the baseline, and a sample seen already is ignored."""
+    def take(
+        self, sample: CallSample, labels: StageLabels | None = None, shares: Sequence[Rows] = ()
+    ) -> None:
+        """Subtract the sample before; the first one is the baseline, and a sample seen already is ignored.
+
+        `labels`: of the stages that processes made up. `shares`: SHARE_DTYPE, of batches that ended since:
+        the kernel counted their launches under the batch's stage, here they go to their members'.
+        """
+        labels = labels or StageLabels()
         if sample.at_ns == self._at_ns:
             return
         now = self._grouped(sample)
@@ -76,7 +87,10 @@ class CallRates:
                 if grew.calls:
                     pid, stage, modality = key
                     interval.by_pid.setdefault(pid, Counts()).add(grew)
-                    interval.by_stage.setdefault((stage, modality), Counts()).add(grew)
+                    code = labels.label_of(pid, stage), modality
+                    interval.by_stage.setdefault(code, Counts()).add(grew)
+            for rows in shares:
+                _move_shares(interval.by_stage, rows, labels)
             self._recent.append(interval)
             self._add(interval, 1)
         while self._recent and sample.at_ns - self._recent[0].at_ns >= WINDOW_NS:
@@ -100,7 +114,7 @@ class CallRates:
         return self.of_pids(self._by_pid)
 
     def of_stages(self) -> dict[tuple[int, int], Counts]:
-        """(stage, modality) → counts, to be read only; launches without a stage are not here."""
+        """(label, modality) → counts, to be read only; launches without a stage are not here."""
         return {code: counts for code, counts in self._by_stage.items() if code[0] != NO_STAGE}
 
     def _add(self, interval: _Interval, times: int) -> None:
@@ -129,11 +143,25 @@ class CallRates:
         }
 
 
+def _move_shares(by_stage: dict[tuple[int, int], Counts], shares: Rows, labels: StageLabels) -> None:
+    """Launches of batches from the stage that most of a batch was for to the stages of its members."""
+    is_other = (shares["stage"] != shares["batch_stage"]) | (shares["modality"] != shares["batch_modality"])
+    other = shares[is_other]
+    names = ("pid", "batch_stage", "batch_modality", "stage", "modality", "launches")
+    moved: dict[tuple[int, ...], float] = {}
+    for *key, launches in zip(*(other[name].tolist() for name in names), strict=True):
+        moved[tuple(key)] = moved.get(tuple(key), 0.0) + launches
+    for (pid, batch_stage, batch_modality, stage, modality), launches in moved.items():
+        for code, sign in (((batch_stage, batch_modality), -1), ((stage, modality), 1)):
+            label = labels.label_of(pid, code[0]), code[1]
+            by_stage.setdefault(label, Counts()).add(Counts(calls=launches, launches=launches), sign)
+
+
 def _add_each(totals: dict[Key, Counts], counts: Mapping[Key, Counts], times: int) -> None:
     for key, each in counts.items():
         total = totals.setdefault(key, Counts())
         total.add(each, times)
-        if not total.calls:
+        if abs(total.calls) < _NONE_LEFT:
             del totals[key]
 
 

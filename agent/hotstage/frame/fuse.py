@@ -24,8 +24,9 @@ from hotstage.frame.served import Cells, Served
 from hotstage.frame.token_latency import fill_token_latency
 from hotstage.host.samples import HostSample
 from hotstage.probes.samples import CallSample
+from hotstage.stages.labels import StageLabels
 from hotstage.stages.pulse import Pulse
-from hotstage.stages.stage import modality_name, stage_name
+from hotstage.stages.stage import modality_name
 
 _PLACES = {
     kind: {column.name: COLUMN_INDEX[column.name] for column in columns_of(kind)} for kind in EntityKind
@@ -47,6 +48,7 @@ class Fuser:
         self._min_samples = config.quantile_min_samples
         self._served = Served(config)
         self._calls = CallRates()
+        self._labels = StageLabels()
         self._calls_ns: int | None = None
         self._last_ns: int | None = None
         self._instance_of: dict[int, tuple[str, int]] = {}  # pid → its instance, when it was last seen
@@ -75,7 +77,10 @@ class Fuser:
             self._served.take(pulse)
             self._note_processes(pulse)
         if calls is not None:
-            self._calls.take(calls)
+            self._labels = pulses[-1].names.stages if pulses else self._labels
+            self._calls.take(
+                calls, self._labels, [pulse.shares for pulse in pulses if pulse.shares is not None]
+            )
             self._calls_ns = calls.at_ns
         cells: Cells = {HOST: {}}
         self._served.fill(at_ns, cells, costs)
@@ -143,8 +148,8 @@ class Fuser:
             for pid in own:
                 entity = Entity(EntityKind.process, pid=pid)
                 _put_counts(cells.setdefault(entity, {}), self._calls.of_pids([pid]), seconds)
-        for (stage, modality), counts in self._calls.of_stages().items():
-            entity = Entity(EntityKind.stage, stage=stage_name(stage), modality=modality_name(modality))
+        for (label, modality), counts in self._calls.of_stages().items():
+            entity = Entity(EntityKind.stage, stage=self._labels[label], modality=modality_name(modality))
             cell = cells.setdefault(entity, {})
             cell["call_rate"], cell["launch_rate"] = counts.calls / seconds, counts.launches / seconds
 

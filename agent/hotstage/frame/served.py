@@ -19,7 +19,7 @@ from hotstage.frame.rolling import Codes, Rolling, Rows, nearest_ranks, sums
 from hotstage.stages.names import OTHER
 from hotstage.stages.pulse import NameTable, Pulse
 from hotstage.stages.spans import OUTCOME_CANCELLED, OUTCOME_ERROR, OUTCOME_LOST, OUTCOME_REFUSED
-from hotstage.stages.stage import modality_name, stage_name
+from hotstage.stages.stage import modality_name
 
 Cells = dict[Entity, dict[str, float]]
 
@@ -117,7 +117,7 @@ class Served:
         spans = np.zeros(len(pulse.ended), _SPAN_DTYPE)
         count = np.maximum(pulse.ended["count"], 1)
         spans["at_ns"], spans["count"] = pulse.at_ns, count
-        spans["code"] = pulse.ended["stage"].astype(np.int64) << 8 | pulse.ended["modality"]
+        spans["code"] = pulse.ended["label"].astype(np.int64) << 8 | pulse.ended["modality"]
         spans["seconds"] = pulse.ended["duration_ns"] / count / 1e9
         self._spans.append(spans)
         for code, number in sums(spans["code"], spans["count"]).items():
@@ -171,12 +171,11 @@ class Served:
         late = recent[recent["at_ns"] > max(now_ns - RATE_NS, 0)]
         rates = sums(late["code"], late["count"])
         spans = self._pulse.open
-        codes = spans["stage"].astype(np.int64) << 8 | spans["modality"]
+        codes = spans["label"].astype(np.int64) << 8 | spans["modality"]
         waiting, oldest = sums(codes), _oldest(codes, spans["began_ns"], now_ns)
+        names = self._pulse.names.stages
         for code in set(self._ended_stages) | set(codes.tolist()):
-            entity = Entity(
-                EntityKind.stage, stage=stage_name(code >> 8), modality=modality_name(code & 0xFF)
-            )
+            entity = Entity(EntityKind.stage, stage=names[code >> 8], modality=modality_name(code & 0xFF))
             cell = cells.setdefault(entity, {})
             cell["requests_ended"] = float(self._ended_stages[code])
             cell["inflight"] = waiting.get(code, 0.0)

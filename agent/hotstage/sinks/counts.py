@@ -18,12 +18,12 @@ from hotstage.probes.samples import CallSample, XidEvent
 from hotstage.sinks import metrics
 from hotstage.sinks.slo import BAD, GOOD, Slos
 from hotstage.sinks.tally import HistogramTally, Tally
+from hotstage.stages.labels import StageLabels
 from hotstage.stages.pulse import Pulse
-from hotstage.stages.stage import modality_name, stage_name
+from hotstage.stages.stage import modality_name
 from hotstage.windows.window import AnomalyWindow
 
 # Indexed by the one-byte ids in rows: a look-up in a tuple is what a row can afford.
-_STAGES = tuple(stage_name(stage) for stage in range(256))
 _MODALITIES = tuple(modality_name(modality) for modality in range(256))
 
 _TIMED = frozenset({"ok", "error", "cancelled"})
@@ -98,16 +98,18 @@ class Counts:
         self._add_stages(pulse, gpu_of_pid)
         self._add_requests(pulse)
 
-    def add_calls(self, sample: CallSample) -> None:
+    def add_calls(self, sample: CallSample, stages: StageLabels) -> None:
         """What moved since the sample before; a counter that fell is a new process's and starts anew."""
         rows = np.flatnonzero(sample.moved)
         keys, stats = sample.keys[rows], sample.stats[rows]
         columns = [
-            *(keys[name].tolist() for name in ("call", "stage", "modality")),
+            *(keys[name].tolist() for name in ("tgid", "call", "stage", "modality")),
             *(stats[name].tolist() for name in ("count", "errors", "total_ns")),
         ]
         raw, size = keys.tobytes(), keys.dtype.itemsize
-        for row, (call, stage, modality, count, errors, total_ns) in enumerate(zip(*columns, strict=True)):
+        for row, (pid, call, stage, modality, count, errors, total_ns) in enumerate(
+            zip(*columns, strict=True)
+        ):
             known = self._calls.get(call)
             if known is None:
                 continue
@@ -117,7 +119,7 @@ class Counts:
                 before = _NEVER
             self._before[key] = (count, errors, total_ns)
             name, reason = known
-            of = (_STAGES[stage], _MODALITIES[modality])
+            of = (stages[stages.label_of(pid, stage)], _MODALITIES[modality])
             self.calls.add((name, *of), count - before[0])
             if errors > before[1]:
                 self.call_errors.add((name, *of), errors - before[1])
@@ -151,14 +153,14 @@ class Counts:
         ended = pulse.ended[pulse.ended["count"] > 0]
         if len(ended) == 0:
             return
-        models = pulse.names.models
+        models, stages = pulse.names.models, pulse.names.stages
         seconds = ended["duration_ns"] / ended["count"] / 1e9
-        columns = [ended[name].tolist() for name in ("stage", "modality", "model", "pid", "count")]
+        columns = [ended[name].tolist() for name in ("label", "modality", "model", "pid", "count")]
         buckets = self.stage_duration.buckets(seconds)
-        for stage, modality, model, pid, count, bucket, value in zip(
+        for label, modality, model, pid, count, bucket, value in zip(
             *columns, buckets, seconds.tolist(), strict=True
         ):
-            labels = (_STAGES[stage], _MODALITIES[modality], models[model], gpu_of_pid.get(pid, ""))
+            labels = (stages[label], _MODALITIES[modality], models[model], gpu_of_pid.get(pid, ""))
             self.stage_duration.add(labels, bucket, value, count)
 
     def _add_requests(self, pulse: Pulse) -> None:

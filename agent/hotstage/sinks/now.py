@@ -18,7 +18,7 @@ from hotstage.sinks.class_metrics import ENDPOINT_TOKEN_LATENCY
 from hotstage.sinks.counts import COLLECTORS, window_labels
 from hotstage.sinks.engines import collectors_up, engine_children
 from hotstage.sinks.metric import Metric
-from hotstage.stages.stage import modality_name, stage_name
+from hotstage.stages.stage import modality_name
 from hotstage.windows.window import AnomalyWindow
 
 Children = list[tuple[tuple[str, ...], float]]
@@ -70,17 +70,17 @@ def _inflight(tick: Tick) -> Children:
     rows = tick.pulse.open
     open_now = Counter(
         zip(
-            rows["stage"].tolist(),
+            rows["label"].tolist(),
             rows["modality"].tolist(),
             rows["model"].tolist(),
             (tick.gpu_of_pid.get(pid, "") for pid in rows["pid"].tolist()),
             strict=True,
         )
     )
-    models = tick.pulse.names.models
+    models, stages = tick.pulse.names.models, tick.pulse.names.stages
     return [
-        ((stage_name(stage), modality_name(modality), models[model], gpu), float(count))
-        for (stage, modality, model, gpu), count in open_now.items()
+        ((stages[label], modality_name(modality), models[model], gpu), float(count))
+        for (label, modality, model, gpu), count in open_now.items()
     ]
 
 

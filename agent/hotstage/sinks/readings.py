@@ -70,7 +70,7 @@ class Readings:
             uuid_by_bus = {} if tick.devices is None or not tick.pulse.xids else tick.devices.uuid_by_bus
             counts.add_xids(tick.pulse.xids, uuid_by_bus, tick.wall_offset_ns)
             if tick.calls is not None:
-                counts.add_calls(tick.calls)
+                counts.add_calls(tick.calls, tick.pulse.names.stages)
             if tick.frame is not None:
                 counts.add_frame(tick.frame, tick.wall_offset_ns)
             self._tick = _with_last_frame(tick, self._tick)

@@ -88,12 +88,18 @@ class Labeller:
     def label(self, spans: NDArray[Any], at_ns: int) -> None:
         """SPAN_DTYPE (N,), in place."""
         spans["label"] = spans["stage"]
-        own = np.flatnonzero((spans["stage"] >= OWN_STAGES.start) & (spans["stage"] < OWN_STAGES.stop))
-        if len(own) == 0:
-            return
-        keys = list(zip(spans["pid"][own].tolist(), spans["stage"][own].tolist(), strict=True))
-        self._ask_for(set(keys), at_ns)
+        own, keys = self.meet(spans["pid"], spans["stage"], at_ns)
         spans["label"][own] = [self._labels.label_of(*key) for key in keys]
+
+    def meet(
+        self, pids: NDArray[np.uint32], stages: NDArray[np.uint8], at_ns: int
+    ) -> tuple[NDArray[np.intp], list[tuple[int, int]]]:
+        """(places of own stages among these, their (pid, stage)); names are asked for where there are any."""
+        own = np.flatnonzero((stages >= OWN_STAGES.start) & (stages < OWN_STAGES.stop))
+        keys = list(zip(pids[own].tolist(), stages[own].tolist(), strict=True)) if len(own) else []
+        if keys:
+            self._ask_for(set(keys), at_ns)
+        return own, keys
 
     def _ask_for(self, keys: set[tuple[int, int]], at_ns: int) -> None:
         """A new stage is asked for at once, all of them once a second: a process may have come by its pid."""

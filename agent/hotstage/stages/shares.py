@@ -185,13 +185,14 @@ class _Known:
 
     def owner_of(self, shares: Rows) -> NDArray[np.intp]:
         """(S,) index into `identities`, -1 for none: the last that had begun when the batch ended."""
+        if len(self._names) == 0:
+            return np.full(len(shares), -1, np.intp)
         names = _mixed(shares["request_hash"], shares["cgroup_id"])
         owner = np.searchsorted(self._names, names, side="right") - 1
         for _ in range(2):  # an id that came back within one look: the one before
             is_later = (owner >= 0) & (self._started_ns[owner] > shares["ended_ns"])
             owner = np.where(is_later, owner - 1, owner)
-        is_named = (owner >= 0) & (self._names[owner] == names) if len(self._names) else owner >= 0
-        found: NDArray[np.intp] = np.where(is_named, owner, -1)
+        found: NDArray[np.intp] = np.where((owner >= 0) & (self._names[owner] == names), owner, -1)
         return found
 
 

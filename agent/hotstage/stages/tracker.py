@@ -49,6 +49,7 @@ class Tracker:
         processes, dead = self._processes.advance(
             self._without_dead_threads(sample.threads), step.requests_open, step.output_tokens
         )
+        self._labeller.meet(sample.threads["tgid"], sample.threads["stage"], sample.at_ns)
         for spans in (step.ended, step.open):
             if len(spans):
                 self._labeller.label(spans, sample.at_ns)

@@ -5,6 +5,7 @@ from hotstage.frame.call_rates import CallRates
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.maps.layout import CALL_KEY_DTYPE, CALL_STAT_DTYPE
 from hotstage.probes.samples import CallSample
+from hotstage.stages.shares import SHARE_DTYPE
 from hotstage.stages.stage import NO_STAGE, Modality, Stage
 
 SECOND = 1_000_000_000
@@ -59,3 +60,17 @@ def test_rates_are_of_the_last_ten_seconds():
         rates.take(sample(second, (7, LAUNCH, ENCODE, 100 * min(second, 15), 0)))
     assert rates.of_all().launches == 0
     assert rates.seconds == 10.0
+
+
+def test_launches_of_a_batch_go_to_the_stages_of_its_members():
+    rates, decode = CallRates(), (Stage.llm_decode, Modality.text)
+    rates.take(sample(1, (7, LAUNCH, decode, 0, 0)))
+    shares = np.zeros(2, SHARE_DTYPE)
+    shares["pid"], shares["batch_stage"] = 7, Stage.llm_decode
+    shares["stage"], shares["launches"] = (Stage.llm_decode, Stage.llm_prefill), (30.1, 69.9)
+    rates.take(sample(2, (7, LAUNCH, decode, 100, 0)), None, [shares])
+    found = {stage: round(counts.launches, 6) for (stage, _), counts in rates.of_stages().items()}
+    assert found == {Stage.llm_decode: 30.1, Stage.llm_prefill: 69.9}
+    for second in range(3, 14):  # the window moves on, and nothing stays behind
+        rates.take(sample(second, (7, LAUNCH, decode, 100, 0)))
+    assert rates.of_stages() == {}

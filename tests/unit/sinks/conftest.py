@@ -40,11 +40,12 @@ def a_pulse() -> Any:
                 pid,
                 count,
             )
+            row["label"] = row["stage"]
             row["duration_ns"], row["model"] = round(seconds * 1e9), model
         opened = np.zeros(len(open_stages), SPAN_DTYPE)
         for row, (stage, modality, pid) in zip(opened, open_stages, strict=True):
             row["stage"], row["modality"], row["pid"] = Stage[stage], Modality[modality], pid
-            row["model"], row["is_open"] = model, True
+            row["label"], row["model"], row["is_open"] = row["stage"], model, True
         finished = np.zeros(len(requests), REQUEST_DTYPE)
         for row, (endpoint, modality, outcome, seconds) in zip(finished, requests, strict=True):
             row["endpoint"], row["modality"] = names.endpoints.intern(endpoint), Modality[modality]

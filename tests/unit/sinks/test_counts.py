@@ -12,6 +12,7 @@ from hotstage.probes.catalogue.spec import Family
 from hotstage.probes.maps.layout import CALL_KEY_DTYPE, CALL_STAT_DTYPE
 from hotstage.probes.samples import CallSample, XidEvent
 from hotstage.sinks.counts import Counts
+from hotstage.stages.labels import StageLabels
 from hotstage.stages.stage import Modality, Stage
 
 LAUNCH = next(call_id for call_id, call in calls_by_id().items() if call.family is Family.LAUNCH)
@@ -67,24 +68,24 @@ def test_an_empty_pulse_counts_nothing(a_pulse):
 
 def test_calls_are_the_sum_of_what_each_counter_grew_by():
     counts = Counts()
-    counts.add_calls(sample((1, LAUNCH, 10, 0, True), (2, LAUNCH, 5, 1, True)))
-    counts.add_calls(sample((1, LAUNCH, 13, 0, True), (2, LAUNCH, 5, 1, False)))
+    counts.add_calls(sample((1, LAUNCH, 10, 0, True), (2, LAUNCH, 5, 1, True)), StageLabels())
+    counts.add_calls(sample((1, LAUNCH, 13, 0, True), (2, LAUNCH, 5, 1, False)), StageLabels())
     assert dict(counts.calls.items()) == {IN_ENCODER: 18}
     assert dict(counts.call_errors.items()) == {IN_ENCODER: 1}
 
 
 def test_a_process_that_is_gone_keeps_its_calls_and_a_reused_pid_starts_anew():
     counts = Counts()
-    counts.add_calls(sample((1, LAUNCH, 1_000, 0, True)))
-    counts.add_calls(sample())
-    counts.add_calls(sample((1, LAUNCH, 3, 0, True)))
+    counts.add_calls(sample((1, LAUNCH, 1_000, 0, True)), StageLabels())
+    counts.add_calls(sample(), StageLabels())
+    counts.add_calls(sample((1, LAUNCH, 3, 0, True)), StageLabels())
     assert dict(counts.calls.items()) == {IN_ENCODER: 1_003}
 
 
 def test_keys_of_departed_processes_are_forgotten_in_time():
     counts = Counts()
     for tgid in range(2_000):
-        counts.add_calls(sample((tgid, LAUNCH, 1, 0, True)))
+        counts.add_calls(sample((tgid, LAUNCH, 1, 0, True)), StageLabels())
     assert len(counts._before) < 1_100
     assert dict(counts.calls.items()) == {IN_ENCODER: 2_000}
 
@@ -93,8 +94,10 @@ def test_waits_are_the_time_in_blocking_calls_by_reason():
     ids = {call.name: call_id for call_id, call in calls_by_id().items()}
     counts = Counts()
     rows = [("cuStreamSynchronize", 2.0), ("cuEventSynchronize", 0.5), ("cuMemcpyHtoD_v2", 0.25)]
-    counts.add_calls(sample(*((1, ids[name], 4, 0, True, seconds) for name, seconds in rows)))
-    counts.add_calls(sample((1, ids["cuStreamSynchronize"], 5, 0, True, 3.0), (1, LAUNCH, 9, 0, True, 7.0)))
+    counts.add_calls(sample(*((1, ids[name], 4, 0, True, seconds) for name, seconds in rows)), StageLabels())
+    counts.add_calls(
+        sample((1, ids["cuStreamSynchronize"], 5, 0, True, 3.0), (1, LAUNCH, 9, 0, True, 7.0)), StageLabels()
+    )
     assert dict(counts.waits.items()) == {
         ("vision_encode", "image", "sync"): 3.5,
         ("vision_encode", "image", "memcpy"): 0.25,
@@ -111,8 +114,8 @@ def test_a_source_keeps_the_time_when_it_was_last_fresh(a_frame):
 def test_marks_are_not_calls():
     counts = Counts()
     if MARK is not None:
-        counts.add_calls(sample((1, MARK, 10, 0, True)))
-    counts.add_calls(sample((1, 511, 10, 0, True)))
+        counts.add_calls(sample((1, MARK, 10, 0, True)), StageLabels())
+    counts.add_calls(sample((1, 511, 10, 0, True)), StageLabels())
     assert len(counts.calls) == 0
 
 

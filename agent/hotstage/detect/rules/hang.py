@@ -18,7 +18,7 @@ from hotstage.detect.stage_latency import StageLatency
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.stages.pulse import Pulse, Rows
-from hotstage.stages.stage import NO_STAGE, Stage, modality_name, stage_name
+from hotstage.stages.stage import NO_STAGE, Stage, modality_name
 
 KIND = "alive_but_hung"
 
@@ -183,5 +183,5 @@ def _stage_of_oldest(pulse: Pulse, pid: int) -> tuple[str | None, str | None]:
         own = spans[spans["request_hash"] == oldest["request_hash"]]
         spans = own if len(own) else spans
     span = spans[np.argmax(spans["began_ns"])]
-    stage = int(span["stage"])
-    return (None if stage == NO_STAGE else stage_name(stage)), modality_name(int(span["modality"]))
+    label = int(span["label"])
+    return (None if label == NO_STAGE else pulse.names.stages[label]), modality_name(int(span["modality"]))
