@@ -19,6 +19,7 @@ from hotstage.clock import SystemClock
 from hotstage.config.settings import ProbesConfig
 from hotstage.probes.catalogue import CUDA_DRIVER
 from hotstage.probes.engine import ProbeEngine
+from hotstage.probes.maps.layout import Source
 from hotstage.stages.stage import NO_STAGE, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -69,6 +70,8 @@ for line in sys.stdin:
     elif line == "end\\n":
         nvtx.end_range(queue)
         nvtx.end_range(request)
+    elif line == "hold\\n":
+        nvtx.push_range("vision_encode")
     elif line == "fork\\n":
         child = os.fork()
         if not child:
@@ -161,6 +164,14 @@ def test_a_request_that_its_program_names_is_in_the_stage_it_says(engine: ProbeE
     finished = engine.read_fast().finished
     (done,) = finished[finished["tgid"] == program.pid]
     assert (done["id"], done["stage_mask"], done["outcome"]) == (b"r-1", 1 << Stage.queue, 0)
+
+
+def test_a_stage_says_that_nvtx_has_told_of_it(engine: ProbeEngine, program: Untouched):
+    wait_until(lambda: is_attached(engine, program.pid), "driver and marks are attached")
+    program.do("hold")
+    threads = engine.read_fast().threads
+    (thread,) = threads[(threads["tgid"] == program.pid) & (threads["stage"] == Stage.vision_encode)]
+    assert thread["source"] == Source.NVTX
 
 
 def test_a_child_that_a_watched_program_forks_goes_on_marking(engine: ProbeEngine, program: Untouched):

@@ -84,6 +84,9 @@ enum hotstage_lora_module {
 	((uint64_t)HOTSTAGE_STAGE_LORA_APPLY | (uint64_t)((rank) > 0xffff ? 0xffff : (rank)) << 16 |                  \
 	 (uint64_t)((module) & 0xff) << 32)
 
+/* Or-ed to a `stage`: it is known by an NVTX range. The watcher tells the two apart. */
+#define HOTSTAGE_FROM_NVTX (2ULL << 40)
+
 enum hotstage_dtype {
 	HOTSTAGE_DTYPE_F32 = 0,
 	HOTSTAGE_DTYPE_F16 = 1,
@@ -140,7 +143,7 @@ struct hotstage_batch {
 
 /* One open stage or span; the caller keeps it (on its stack) from begin to end. `tokens` may change in between. */
 struct hotstage_scope {
-	uint64_t word; /* stage | modality << 8 | LoRA rank << 16 | LoRA module << 32 */
+	uint64_t word; /* stage | modality << 8 | LoRA rank << 16 | LoRA module << 32 | source << 40 */
 	uint64_t request_hash;
 	uint64_t tokens;
 	uint64_t sequence;
@@ -236,8 +239,8 @@ void hotstage_tokens(uint64_t request_hash, uint64_t tokens);
 
 /*
  * The probe points. Call the functions above instead: they keep the thread's stack, which these do not.
- * word = stage | modality << 8 | LoRA rank << 16 (16 bits) | LoRA module << 32 (8 bits); restored_word = what the
- * thread is in after the end; shape = dims | dtype << 32.
+ * word = stage | modality << 8 | LoRA rank << 16 (16 bits) | LoRA module << 32 (8 bits) | source << 40 (8 bits: 0 a
+ * mark, 2 NVTX); restored_word = what the thread is in after the end; shape = dims | dtype << 32.
  */
 void hotstage_mark_stage_begin(uint64_t word, uint64_t request_hash, uint64_t tokens);
 void hotstage_mark_stage_end(uint64_t word, uint64_t request_hash, uint64_t restored_word, uint64_t tokens);

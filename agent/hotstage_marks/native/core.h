@@ -41,7 +41,7 @@ static inline void hotstage_copy(char *field, size_t size, const char *bytes, si
 		memcpy(field, bytes, length);
 }
 
-/* A stage that is not pinned: one of the server's own, whose name the watcher is told, LoRA's bits, or `other`. Exported for the extension. */
+/* A stage that is not pinned: one of the server's own, whose name the watcher is told, more bits, or `other`. Exported for the extension. */
 EXPORT uint64_t hotstage_word_of_other(uint64_t stage, uint64_t modality);
 HIDDEN int hotstage_names_are_watched(void);
 

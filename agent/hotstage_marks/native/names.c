@@ -128,20 +128,29 @@ static void tell_name(struct own_stage *own)
 	hotstage_mark_stage_name(HOTSTAGE_STAGE_FIRST_OWN + (uint64_t)(own - own_stages), own->name);
 }
 
-uint64_t hotstage_word_of_other(uint64_t stage, uint64_t modality)
+static uint64_t word_of_lora(uint64_t stage, uint64_t modality)
 {
-	struct own_stage *own = own_stage(stage);
 	uint64_t module = stage >> 32;
 
-	if (own) {
-		tell_name(own);
-		return HOTSTAGE_WORD(stage, modality);
-	}
-	if ((stage & 0xffff) != HOTSTAGE_STAGE_LORA_APPLY || module > 0xff)
-		return HOTSTAGE_WORD(HOTSTAGE_STAGE_OTHER, modality);
 	if (module > HOTSTAGE_LORA_OTHER)
 		module = HOTSTAGE_LORA_OTHER;
 	return HOTSTAGE_WORD((stage & 0xffffffff) | module << 32, modality);
+}
+
+uint64_t hotstage_word_of_other(uint64_t stage, uint64_t modality)
+{
+	uint64_t source = (stage & 0xff0000000000) == HOTSTAGE_FROM_NVTX ? HOTSTAGE_FROM_NVTX : 0;
+	struct own_stage *own;
+
+	stage -= source;
+	own = own_stage(stage);
+	if (own)
+		tell_name(own);
+	if (own || stage <= HOTSTAGE_STAGE_OTHER)
+		return HOTSTAGE_WORD(stage, modality) | source;
+	if ((stage & 0xffff) == HOTSTAGE_STAGE_LORA_APPLY && stage < 1ULL << 40)
+		return word_of_lora(stage, modality) | source;
+	return HOTSTAGE_WORD(HOTSTAGE_STAGE_OTHER, modality) | source;
 }
 
 /* A forked child is another process: nobody has been told what its ids mean. */

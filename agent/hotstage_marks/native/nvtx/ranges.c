@@ -57,7 +57,7 @@ static int open_range(struct thread_ranges *thread, uint32_t domain, const struc
 	if (is_request)
 		hotstage_request_begin(named->id, NULL, NULL, NULL, NULL);
 	else
-		hotstage_stage_begin(&range->scope, DECISION_STAGE(named->result), DECISION_MODALITY(named->result),
+		hotstage_stage_begin(&range->scope, DECISION_STAGE(named->result) | HOTSTAGE_FROM_NVTX, DECISION_MODALITY(named->result),
 				     range->request_hash, 0);
 	return 1;
 }
@@ -66,7 +66,7 @@ static void begin_again(struct open_range *range)
 {
 	uint64_t word = range->scope.word;
 
-	hotstage_stage_begin(&range->scope, word & 0xff, word >> 8 & 0xff, range->request_hash, 0);
+	hotstage_stage_begin(&range->scope, (word & 0xff) | HOTSTAGE_FROM_NVTX, word >> 8 & 0xff, range->request_hash, 0);
 }
 
 /* The domain's newest matched range. Ranges of other domains need not nest: those above it stay open. */
@@ -158,7 +158,7 @@ uint64_t range_start(const struct thread_ranges *thread, const struct named *nam
 	if (range->is_request)
 		hotstage_request_begin(named->id, NULL, NULL, NULL, NULL);
 	else
-		hotstage_span_begin(&range->scope, DECISION_STAGE(named->result), DECISION_MODALITY(named->result),
+		hotstage_span_begin(&range->scope, DECISION_STAGE(named->result) | HOTSTAGE_FROM_NVTX, DECISION_MODALITY(named->result),
 				    request_hash, 0);
 	id = TRACKED | (number << 12 & ~TRACKED) | (uint64_t)(range - started);
 	__atomic_store_n(&range->id, id, __ATOMIC_RELEASE);

@@ -10,7 +10,8 @@ import threading
 from tests.unit.marks.conftest import Recording
 from tests.unit.marks.nvtx.conftest import NO_TRACKING, REGISTERED, UNICODE, Program
 
-VISION, PREFILL, DECODE, SAMPLE, QUEUE = 8 | 1 << 8, 12, 13, 15, 5 | 5 << 8
+FROM_NVTX = 2 << 40
+VISION, PREFILL, DECODE, SAMPLE, QUEUE = (word | FROM_NVTX for word in (8 | 1 << 8, 12, 13, 15, 5 | 5 << 8))
 NONE = 255 | 5 << 8
 
 
