@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hotstage.clock import Clock
 from hotstage.stages.labels import OwnNames, no_names
+from hotstage.stages.segment_parts import Uuids
 from hotstage.stages.spans import OUTCOME_REFUSED, modality_of_masks
 from hotstage.stages.stage import Modality, Stage
 from hotstage.stages.timeline import Rows, stage_ids_of
@@ -28,6 +29,7 @@ from hotstage.text import clean_name
 Order = Literal["ended", "newest", "slowest"]
 
 _CHUNK = 512
+_NO_UUIDS: Uuids = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +101,18 @@ class RequestLog:
             found += request_rows(rows, [pick.seq for pick in chunk], offset_ns, names)
         return Requests(found, max(after, last), totals)
 
-    def waterfall(self, request_id: str) -> Waterfall | None:
-        """Of the newest request with this id, else of the one with this number; None: not kept."""
+    def waterfall(self, request_id: str, uuids: Uuids = _NO_UUIDS) -> Waterfall | None:
+        """Of the newest request with this id, else of the one with this number; None: not kept.
+
+        `uuids`: (pid, device ordinal) → `GPU-…`, as of now.
+        """
         with self._lock:
             blocks = tuple(self._blocks)
         found = _with_id(blocks, request_id) or _with_number(blocks, request_id)
         if found is None:
             return None
         seq, row = found
-        return waterfall(row, seq, self._clock.wall_ns_of(0), self._own_names())
+        return waterfall(row, seq, self._clock.wall_ns_of(0), self._own_names(), uuids)
 
     def _totals(self) -> dict[str, int]:
         return {

@@ -110,7 +110,7 @@ class LiveSources:
         return self._requests.document(after, limit, wanted)
 
     def waterfall(self, request_id: str) -> Waterfall | None:
-        return self._requests.waterfall(request_id)
+        return self._requests.waterfall(request_id, self._places.uuids)
 
     def frames(self, columns: Sequence[str], seconds: float) -> Document:
         frames = self._frames

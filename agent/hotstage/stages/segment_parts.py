@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hotstage.probes.maps.layout import NO_DEVICE, UNKNOWN_US
 from hotstage.stages.waterfall_types import Parts, SegmentContext
+
+Uuids = Mapping[tuple[int, int], str]
+"""(pid, device ordinal) → `GPU-…`."""
 
 WAIT_FIELDS = ("run_queue_us", "sync_us", "copy_us", "alloc_us")
 
@@ -29,11 +33,13 @@ def waits_of(slot: Any) -> tuple[tuple[str, float], ...]:
     )
 
 
-def contexts_of(row: Any, stage_id: int) -> list[SegmentContext] | None:
+def contexts_of(row: Any, stage_id: int, uuids: Uuids) -> list[SegmentContext] | None:
     """CUDA contexts that the stage with this id ran in; None where none is known."""
-    found = [
-        SegmentContext(int(each["context"]), None if each["device"] == NO_DEVICE else int(each["device"]))
-        for each in row["contexts"]
-        if each["context"] and int(each["stage_mask"]) >> stage_id & 1
-    ]
+    pid = int(row["tgid"])
+    found = []
+    for each in row["contexts"]:
+        if each["context"] and int(each["stage_mask"]) >> stage_id & 1:
+            ordinal = None if each["device"] == NO_DEVICE else int(each["device"])
+            uuid = None if ordinal is None else uuids.get((pid, ordinal))
+            found.append(SegmentContext(int(each["context"]), ordinal, uuid))
     return found or None

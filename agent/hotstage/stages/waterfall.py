@@ -17,7 +17,7 @@ from hotstage.stages.critical_path import OUTSIDE, WAITS, CriticalPath, critical
 from hotstage.stages.first_token import BASES, NO_BASIS, FirstTokens, first_tokens
 from hotstage.stages.labels import OwnNames, own_stage_name
 from hotstage.stages.lora import lora_module_of, lora_rank_of
-from hotstage.stages.segment_parts import contexts_of, parts_of
+from hotstage.stages.segment_parts import Uuids, contexts_of, parts_of
 from hotstage.stages.snapshot_columns import moments_of, texts_of
 from hotstage.stages.spans import modality_of_masks
 from hotstage.stages.stage import STAGE_SLOTS, Stage, modality_name
@@ -34,6 +34,7 @@ from hotstage.stages.waterfall_types import (
     Waterfall,
 )
 
+_NO_UUIDS: Uuids = {}
 OUTCOMES: tuple[Outcome, ...] = ("ok", "error", "cancelled", "refused")
 
 
@@ -107,7 +108,9 @@ def request_rows(
     ]
 
 
-def waterfall(row: Any, seq: int, wall_offset_ns: int, names: OwnNames) -> Waterfall:
+def waterfall(
+    row: Any, seq: int, wall_offset_ns: int, names: OwnNames, uuids: Uuids = _NO_UUIDS
+) -> Waterfall:
     """One row of FINISHED_DTYPE → its stages and waits by their begin."""
     rows = np.array([row], row.dtype)
     times = RequestTimes.of(rows)
@@ -115,7 +118,7 @@ def waterfall(row: Any, seq: int, wall_offset_ns: int, names: OwnNames) -> Water
     first = critical_path(times.line, ttft_ns) if ttft_ns[0] >= 0 else None
     pid = int(row["tgid"])
     segments = [
-        *(_stage(row, slot, times, first, names) for slot in _used(times.line)),
+        *(_stage(row, slot, times, first, names, uuids) for slot in _used(times.line)),
         *_gaps(times, first, pid, names),
     ]
     segments.sort(key=lambda each: (each.offset_seconds, -each.duration_seconds))
@@ -163,7 +166,9 @@ def _used(line: Timeline) -> list[int]:
     return found
 
 
-def _stage(row: Any, slot: int, times: RequestTimes, first: CriticalPath | None, names: OwnNames) -> Segment:
+def _stage(
+    row: Any, slot: int, times: RequestTimes, first: CriticalPath | None, names: OwnNames, uuids: Uuids
+) -> Segment:
     line, path, part = times.line, times.path, row["stages"][slot]
     stage_id, is_open = int(line.stage_ids[0, slot]), bool(line.is_open[0, slot])
     placement, begin_ns = _placement(line, slot, runs=int(part["count"]))
@@ -184,7 +189,7 @@ def _stage(row: Any, slot: int, times: RequestTimes, first: CriticalPath | None,
         after=None,
         before=None,
         parts=parts_of(part),
-        contexts=contexts_of(row, stage_id),
+        contexts=contexts_of(row, stage_id, uuids),
     )
 
 

@@ -101,6 +101,7 @@ class SegmentContext(Struct, frozen=True, gc=False):
 
     context: Annotated[int, Meta(description="the CUcontext handle")]
     ordinal: Annotated[int | None, Meta(description="the device as its process counts; null: unknown")]
+    uuid: Annotated[str | None, Meta(description="null: the process never asked the driver for it")] = None
 
 
 class Segment(Struct, frozen=True, gc=False):

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from support.kernel_rows import MS, KernelRequest, Modality, Stage
 
-from hotstage.probes.maps.layout import FINISHED_DTYPE
+from hotstage.probes.maps.layout import FINISHED_DTYPE, NO_DEVICE
 from hotstage.stages.critical_path import critical_path
 from hotstage.stages.timeline import timeline_of
 from hotstage.stages.waterfall import waterfall
+from hotstage.stages.waterfall_types import SegmentContext
 
 START = 10_000 * MS
 
@@ -182,6 +183,18 @@ def test_hostile_clocks_give_a_finite_request():
     assert waterfall(row, 1, 0, {}).request.duration_seconds == 0
     row["started_ns"], row["ended_ns"] = 0, 2**64 - 1
     assert waterfall(row, 1, 0, {}).request.duration_seconds > 0
+
+
+def test_contexts_are_those_of_the_stage_with_the_uuid_of_its_processs_device():
+    row = row_of((Stage.vision_encode, 0, 50), (Stage.llm_prefill, 50, 100))
+    for at, (context, stage, device) in enumerate(
+        [(0xA, Stage.vision_encode, 1), (0xB, Stage.llm_prefill, 0), (0xC, Stage.llm_prefill, NO_DEVICE)]
+    ):
+        bound = row["contexts"][at]
+        bound["context"], bound["stage_mask"], bound["device"] = context, 1 << stage, device
+    encode, prefill = waterfall(row, 1, 0, {}, {(100, 1): "GPU-b", (7, 0): "GPU-z"}).segments
+    assert encode.contexts == [SegmentContext(0xA, 1, "GPU-b")]
+    assert prefill.contexts == [SegmentContext(0xB, 0, None), SegmentContext(0xC, None, None)]
 
 
 def test_a_modality_is_told_with_its_stage():

@@ -52,6 +52,11 @@ class Notes:
         self._queue: deque[Note] = deque()
         self._held = 0
 
+    def room(self) -> int:
+        """How many requests more there is room for; the exporter makes more, nobody but the tick takes it."""
+        with self._lock:
+            return self._limit - self._held if len(self._queue) < self._limit else 0
+
     def put(self, note: Note) -> bool:
         """False: there is no room for its requests until the exporter has settled some."""
         with self._lock:

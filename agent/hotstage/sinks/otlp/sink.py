@@ -108,6 +108,10 @@ class OtlpSink:
             log.warning("the OTLP collector is too slow for the last exports; they are left behind")
 
     def _put(self, tick: Tick, finished: Rows) -> None:
+        room = self._notes.room()
+        if len(finished) > room:
+            self._outcome.dropped(QUEUE_FULL, spans_of(finished[room:]))
+            finished = finished[:room]
         note = Note(
             at_ns=tick.pulse.at_ns,
             wall_offset_ns=tick.wall_offset_ns,

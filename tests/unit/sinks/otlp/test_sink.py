@@ -15,6 +15,7 @@ from hotstage.config.settings import OtlpConfig
 from hotstage.errors import ConfigError
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.sinks.otlp import sink as module
+from hotstage.sinks.otlp.notes import REQUESTS_HELD
 from hotstage.sinks.otlp.sink import CLOSE_SECONDS, otlp_sink
 from hotstage.sinks.readings import Readings
 from hotstage.windows.window import WindowUpdate
@@ -49,6 +50,20 @@ def test_a_quiet_tick_leaves_nothing(build, a_tick):
     assert held(sink) == []
 
 
+def test_a_burst_of_twenty_thousand_loses_no_span_uncounted(build, a_tick, a_request, clock):
+    sink = build(endpoint=NOWHERE, baseline_ratio=0.0)
+    rows = np.array([a_request()] * 5_000, FINISHED_DTYPE)
+    for _ in range(4):
+        sink.publish(a_tick(finished=rows))
+    assert sink.state().dropped["queue_full"] == 3 * (20_000 - REQUESTS_HELD)
+    sink._thread.start()
+    clock.advance(60)
+    sink.close()
+    dropped = sink.state().dropped
+    assert sink.state().exported + sum(dropped.values()) == 3 * 20_000, dropped
+    assert dropped["not_sampled"] == 3 * REQUESTS_HELD
+
+
 def test_finished_requests_are_copied(build, a_tick, a_request):
     sink = build(endpoint=NOWHERE)
     rows = np.array([a_request()], FINISHED_DTYPE)
@@ -79,15 +94,19 @@ def test_what_is_switched_off_is_not_noted(build, a_tick, a_request, make):
     assert [len(note.finished) for note in held(only_events)] == [0]
 
 
-def test_a_full_queue_drops_and_counts(build, a_tick, a_request, make):
+def test_a_full_queue_drops_and_counts_requests_and_still_takes_windows(build, a_tick, a_request, make):
     sink = build(endpoint=NOWHERE)
     rows = np.array([a_request(number) for number in range(1_000)], FINISHED_DTYPE)
     for _ in range(4):
         sink.publish(a_tick(finished=rows))
     assert sink.state().dropped["queue_full"] == 0
+    room = REQUESTS_HELD - 4_000
+    sink.publish(a_tick(finished=rows))
+    assert sink.state().dropped["queue_full"] == 3 * (1_000 - room)
     sink.publish(a_tick(finished=rows, windows=WindowUpdate(opened=(make.window(),))))
-    assert sink.state().dropped["queue_full"] == 3_000
-    assert sink.state().events_dropped == 1
+    assert sink.state().dropped["queue_full"] == 3 * (2_000 - room)
+    assert sink.state().events_dropped == 0
+    assert [len(note.opened) for note in held(sink)] == [0] * 5 + [1]
 
 
 def test_before_its_start_it_can_be_closed(build):
