@@ -25,6 +25,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.slow, pytest.
 
 PICTURE = Path(__file__).parent / "screenshots" / "demo.png"
 WATERFALL = PICTURE.with_name("waterfall.png")
+DRAWING = """() => { const top = document.querySelector('#requests-one').getBoundingClientRect();
+    const end = document.querySelector('#requests-legend').getBoundingClientRect().bottom;
+    return {x: top.x + scrollX, y: top.y + scrollY, width: top.width, height: end - top.y} }"""
 START_SECONDS = 60.0
 STOP_SECONDS = 40.0
 
@@ -119,7 +122,7 @@ def _see_requests(view: View) -> None:
     )
     assert decided >= 3, "the critical path has several segments"
     view.page.mouse.move(0, 0)
-    view.page.locator("#requests-one").screenshot(path=str(WATERFALL))
+    view.page.screenshot(path=str(WATERFALL), clip=view.ask(DRAWING))
     assert WATERFALL.stat().st_size > 10_000
 
 

@@ -120,6 +120,7 @@ def _bars(placed: Sequence[tuple[int, Segment]], per_unit: float, *, is_hatched:
             for part in parts
         ],
         "textposition": "outside",
+        "constraintext": "none",
         "textfont": {"color": palette.INK, "size": 11},
         "cliponaxis": False,
         "customdata": [_hover(part) for part in parts],
@@ -181,7 +182,16 @@ def _first_token(found: Waterfall, per_unit: float) -> dict[str, Any]:
     if seconds is None:
         return {}
     at = seconds * per_unit
-    line = {"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1}
+    line = {
+        "type": "line",
+        "xref": "x",
+        "yref": "paper",
+        "x0": at,
+        "x1": at,
+        "y0": 0,
+        "y1": 1,
+        "layer": "below",
+    }
     words = {
         "xref": "x",
         "yref": "paper",
