@@ -18,16 +18,16 @@
     const own = () => document.querySelector("nav [aria-current=page]").getAttribute("href");
     const here = () => window.location.pathname + window.location.search;
 
-    function go(href, is_push) {
-        if (is_push && href !== here()) window.history.pushState({}, "", href);
+    function go(href, isPush) {
+        if (isPush && href !== here()) window.history.pushState({}, "", href);
         window.dash_clientside.set_props(`${key()}-where`, {data: here()});
     }
 
     window.hotstage.deeds.go = (link, event) => {
-        const is_plain = !event.defaultPrevented && event.button === 0
+        const isPlain = !event.defaultPrevented && event.button === 0
             && !(event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
         const href = link.getAttribute("href");
-        if (!is_plain || !href || !href.startsWith(own())) return;   // another page is loaded as any other
+        if (!isPlain || !href || !href.startsWith(own())) return;   // another page is loaded as any other
         event.preventDefault();
         wanted = new URL(href, window.location.href).pathname !== window.location.pathname;
         go(href, true);
@@ -54,10 +54,10 @@
         // A finger that scrolls the page must not be caught by a chart.
         if (window.matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
         at.style.height = `${layout.height}px`;
-        const is_new = !at.data;
+        const isNew = !at.data;
         window.Plotly.react(at, figure.data, layout, CONFIG);
         at.dataset.updates = String(Number(at.dataset.updates || 0) + 1);
-        if (is_new) at.on("plotly_click", (event) => {
+        if (isNew) at.on("plotly_click", (event) => {
             const {data, pointNumber} = event.points[0];
             const href = data.meta && data.meta.hrefs && data.meta.hrefs[pointNumber];
             if (typeof href === "string" && /^\/(?![/\\])/.test(href)) {

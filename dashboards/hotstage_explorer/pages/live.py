@@ -21,7 +21,7 @@ from hotstage_explorer.components.node import Node, as_json
 from hotstage_explorer.desk import Desk
 from hotstage_explorer.feed import Feed
 from hotstage_explorer.pages.shell import shell
-from hotstage_explorer.picture import Picture
+from hotstage_explorer.picture import AGENT, Picture
 from hotstage_explorer.questions import UNREAD, Answer, Question
 from hotstage_explorer.where import Where, where
 
@@ -46,7 +46,7 @@ class Look:
     @property
     def has_agent(self) -> bool:
         """Whether an agent is asked, which alone knows single requests."""
-        return self.picture.origin.name == "the agent"
+        return self.picture.origin == AGENT
 
 
 @dataclass(frozen=True, slots=True)

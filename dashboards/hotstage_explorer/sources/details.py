@@ -35,7 +35,7 @@ def _after(known: requests.RequestList | None) -> str:
     return f"?after={known.next if known else 0}&limit={requests.KEPT}"
 
 
-_PATHS: dict[Kind, _Path] = {
+PATHS: dict[Kind, _Path] = {
     "requests": _Path(
         "/v1/requests",
         lambda body, known: requests.requests(body, known or requests.RequestList()),
@@ -59,6 +59,7 @@ _PATHS: dict[Kind, _Path] = {
         "/v1/requests/{}", lambda body, known: waterfall.waterfall(body), is_fixed=lambda value: True
     ),
 }
+"""Where each kind of question is answered."""
 
 
 class Details:
@@ -70,7 +71,7 @@ class Details:
 
     def answer(self, question: Question, previous: Answer) -> Answer:
         """The newest value, or the one before with the reason why there is no newer one."""
-        place = _PATHS[question.kind]
+        place = PATHS[question.kind]
         if previous.value is not None and previous.problem is None and place.is_fixed(previous.value):
             return previous
         path = place.path.replace("{}", quote(question.item, safe=""))

@@ -15,7 +15,7 @@ from hotstage_explorer.app import LIVE_PAGES
 from hotstage_explorer.pages.live import Look, Page, layout, shown
 from hotstage_explorer.picture import AGENT, Origin, Picture, Section
 from hotstage_explorer.questions import UNREAD, Answer, Question
-from hotstage_explorer.sources.details import _PATHS
+from hotstage_explorer.sources.details import PATHS
 from hotstage_explorer.where import where
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "browser"))
@@ -68,7 +68,7 @@ def looked(page: Page, address: str, script: Script | None, origin: Origin = AGE
 
 
 def answered(question: Question, script: Script) -> Answer:
-    place = _PATHS[question.kind]
+    place = PATHS[question.kind]
     path = place.path.replace("{}", question.item)
     content = (
         script.body(path)
