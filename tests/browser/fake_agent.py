@@ -96,8 +96,14 @@ class Script:
                 int(query.get(name, [often])[0]) for name, often in (("after", "0"), ("limit", "2000"))
             )
             return self._joined(fake_requests.listing(self.began, self.now(), after, limit, self.evil_id))
-        if parts[:2] == ["v1", "requests"] and len(parts) == 3 and parts[2].isdecimal():
-            return self._joined(fake_requests.waterfall(int(parts[2]), self.began, self.evil_id))
+        if parts[:2] == ["v1", "requests"] and len(parts) == 3:
+            number = parts[2].removeprefix("req-")
+            known = number.isdecimal()
+            return (
+                self._joined(fake_requests.waterfall(int(number), self.began, self.evil_id))
+                if known
+                else None
+            )
         if len(parts) > 1 and parts[1] in ("snapshot", "snapshots"):
             found = self._in_flight(parts[1:])
             return None if found is None else self._joined(found)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
 from hotstage_explorer.components.words import choice, heads, known, link, nothing, unknown
-from hotstage_explorer.documents.requests import RequestList, RequestRow
+from hotstage_explorer.documents.requests import RequestList, RequestRow, items
 from hotstage_explorer.where import Where
 
 ROWS_A_PAGE = 25
@@ -71,14 +71,15 @@ def shown_page(rows: Sequence[RequestRow], where: Where) -> tuple[list[RequestRo
     return ordered[page * ROWS_A_PAGE : (page + 1) * ROWS_A_PAGE], page
 
 
-def request_table(rows: Sequence[RequestRow], where: Where, *, is_read: bool, has_any: bool) -> Node:
-    """A page of rows; each leads to its waterfall."""
+def request_table(rows: Sequence[RequestRow], found: RequestList, where: Where, *, is_read: bool) -> Node:
+    """A page of the rows of `found`; each leads to its waterfall."""
     if not rows:
         if not is_read:
             return nothing("Not read yet")
-        if has_any:
+        if found.rows:
             return nothing("No request matches", "Take a choice away, or use fewer words.")
         return nothing("No request has finished yet", "They are listed as soon as one ends.")
+    names = items(found.rows)
     longest = max((row.duration_seconds or 0.0 for row in rows), default=0.0)
     columns = (
         ("Request", "", ""),
@@ -95,7 +96,7 @@ def request_table(rows: Sequence[RequestRow], where: Where, *, is_read: bool, ha
         "table",
         node("caption", "Finished requests", cls="sr-only"),
         heads(columns),
-        node("tbody", *(_row(row, where, longest) for row in rows)),
+        node("tbody", *(_row(row, where, longest, names[row.seq]) for row in rows)),
         cls="requests",
     )
 
@@ -106,8 +107,8 @@ def outcome(name: str) -> Node:
     )
 
 
-def _row(row: RequestRow, where: Where, longest: float) -> Node:
-    is_here = where.item == str(row.seq)
+def _row(row: RequestRow, where: Where, longest: float, item: str) -> Node:
+    is_here = where.item in (item, str(row.seq))
     duration: Child = unknown("the agent has not said")
     if row.duration_seconds is not None:
         fill = 100 * row.duration_seconds / longest if longest else 0
@@ -117,7 +118,7 @@ def _row(row: RequestRow, where: Where, longest: float) -> Node:
         "tr",
         node(
             "th",
-            link(node("code", row.id or f"number {row.seq}"), where.at(str(row.seq)), is_current=is_here),
+            link(node("code", row.id or f"number {row.seq}"), where.at(item), is_current=is_here),
             scope="row",
         ),
         node("td", units.clock(row.ended_ns)),

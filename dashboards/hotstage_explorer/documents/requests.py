@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hotstage_explorer.parse import integer, pipeline_place, positive, rows_of, text
 
 KEPT = 4000
+_PLAIN_ID = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9_.:-]{1,64}")
 MAX_STAGES = 64
 
 
@@ -62,6 +66,17 @@ class RequestList:
     finished: int | None = None
     open: int | None = None
     refused: int | None = None
+
+
+def items(rows: Sequence[RequestRow]) -> dict[int, str]:
+    """Number → the name under which a link asks for a request: its id where that is plain and nobody else's.
+
+    A number tells one request of a running agent, an id one of the server's, also after the agent's restart.
+    """
+    seen = Counter(row.id for row in rows)
+    return {
+        row.seq: row.id if seen[row.id] == 1 and _PLAIN_ID.fullmatch(row.id) else str(row.seq) for row in rows
+    }
 
 
 def requests(content: dict[str, Any], known: RequestList) -> RequestList:

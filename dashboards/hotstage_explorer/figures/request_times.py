@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hotstage_explorer import units
-from hotstage_explorer.documents.requests import RequestRow
+from hotstage_explorer.documents.requests import RequestRow, items
 from hotstage_explorer.figures import palette
 from hotstage_explorer.figures.flat import axis, escaped, layout
 from hotstage_explorer.where import Where
@@ -24,9 +24,9 @@ def request_times(rows: Sequence[RequestRow], where: Where) -> dict[str, Any] | 
     drawn = placed[-MAX_POINTS:]
     if not drawn:
         return None
-    ticks = _ticks(drawn)
+    ticks, names = _ticks(drawn), items(rows)
     outcomes = dict.fromkeys(("ok", "error", "cancelled", "refused", *sorted({row.outcome for row in drawn})))
-    traces = [_trace(name, [row for row in drawn if row.outcome == name], where) for name in outcomes]
+    traces = [_trace(name, [row for row in drawn if row.outcome == name], where, names) for name in outcomes]
     return {
         "data": [trace for trace in traces if trace["x"]],
         "layout": layout(
@@ -64,7 +64,9 @@ def _ticks(drawn: Sequence[RequestRow]) -> list[float]:
     return ticks if len(ticks) <= 7 else ticks[::3]
 
 
-def _trace(outcome: str, rows: Sequence[RequestRow], where: Where) -> dict[str, Any]:
+def _trace(
+    outcome: str, rows: Sequence[RequestRow], where: Where, names: Mapping[int, str]
+) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
@@ -72,7 +74,7 @@ def _trace(outcome: str, rows: Sequence[RequestRow], where: Where) -> dict[str, 
         "x": [(row.ended_ns or 0) // 1_000_000 for row in rows],
         "y": [row.duration_seconds for row in rows],
         "customdata": [_hover(row) for row in rows],
-        "meta": {"hrefs": [where.at(str(row.seq)).href() for row in rows]},
+        "meta": {"hrefs": [where.at(names[row.seq]).href() for row in rows]},
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}, %{customdata[2]}<br>%{customdata[3]}, "
         + f"{escaped(outcome)}<extra></extra>",
         "marker": {

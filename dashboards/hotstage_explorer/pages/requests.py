@@ -87,7 +87,7 @@ def _content(look: Look) -> tuple[Panels, Charts]:
     rows = request_table.matching(found, look.where, look.words)
     page, number = request_table.shown_page(rows, look.where)
     is_read = answer.read_at is not None
-    table = request_table.request_table(page, look.where, is_read=is_read, has_any=bool(found.rows))
+    table = request_table.request_table(page, found, look.where, is_read=is_read)
     return {
         **panels,
         "filters": [*request_table.filters(found, look.where)] if found.rows else [],

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hotstage_explorer.documents.requests import KEPT, RequestList, requests
+from hotstage_explorer.documents.requests import KEPT, RequestList, items, requests
 from hotstage_explorer.documents.waterfall import MAX_SEGMENTS, waterfall
 
 
@@ -50,6 +50,15 @@ def test_stages_stand_in_pipeline_order_and_the_slowest_is_known() -> None:
     assert only.modalities == ("image", "text")
     assert only.slowest is not None
     assert only.slowest.stage == "vision_encode"
+
+
+@pytest.mark.parametrize("name", ["17", "a/b", "", "<b>", "x" * 65, "ü", "twice"])
+def test_an_id_that_is_not_plain_or_not_its_own_is_asked_for_by_number(name: str) -> None:
+    rows = requests(
+        {"requests": [row(1, id=name), row(2, id="req-2"), row(3, id="twice")]}, RequestList()
+    ).rows
+    assert items(rows)[1] == "1"
+    assert items(rows)[2] == "req-2"
 
 
 HOSTILE: list[Any] = [None, 7, "x", [], {"seq": "1"}, {"seq": -1}, {"seq": 1 << 70}, {"seq": True}]

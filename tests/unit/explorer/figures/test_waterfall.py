@@ -98,7 +98,7 @@ def test_two_thousand_requests_are_points_with_their_links() -> None:
     assert figure is not None
     (trace,) = figure["data"]
     assert len(trace["x"]) == MAX_POINTS
-    assert trace["meta"]["hrefs"][-1] == f"/requests/{MAX_POINTS + 500}?modality=image"
+    assert trace["meta"]["hrefs"][-1] == f"/requests/r{MAX_POINTS + 500}?modality=image"
 
 
 def test_requests_without_a_time_are_not_placed() -> None:
