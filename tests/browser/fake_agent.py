@@ -112,7 +112,7 @@ class Script:
     def _in_flight(self, parts: list[str]) -> dict[str, Any] | None:
         """Snapshots of now, the list of stored ones, one of them, and their plans."""
         now_ns, tick = int(self.now() * 1e9), int(self.now())
-        live = fake_snapshots.snapshot(now_ns, self.in_flight, shift=8 + tick % 1000)
+        live = fake_snapshots.snapshot(now_ns, self.in_flight, self.began, shift=8 + tick % 1000)
         if parts == ["snapshot"]:
             return live
         if parts == ["snapshot", "plan"]:

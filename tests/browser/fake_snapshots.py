@@ -31,9 +31,13 @@ _CALLS = {
 }
 
 
-def snapshot(at_ns: int, count: int, shift: int = 0) -> dict[str, Any]:
-    """`count` requests, of which the first eight are the same in every snapshot; `shift` moves the others."""
-    requests = [_request(n if n < 8 else n + shift, at_ns, is_stuck=n < 8) for n in range(count)]
+def snapshot(at_ns: int, count: int, began: float, shift: int = 0) -> dict[str, Any]:
+    """`count` requests, of which the first eight are the same in every snapshot; `shift` moves the others.
+
+    The eight have hung since 412 s before `began`.
+    """
+    hung_ns = int((began - 412.0) * 1e9)
+    requests = [_request(n if n < 8 else n + shift, at_ns, hung_ns if n < 8 else None) for n in range(count)]
     threads = [thread for request in requests[:40] for thread in request["threads"]]
     return {
         "taken_at": stamp(at_ns),
@@ -69,7 +73,7 @@ def stored(name: str, began: float) -> dict[str, Any] | None:
     for place, (known, before, window) in enumerate(STORED):
         if known == name:
             taken = _taken(began, before)
-            found = snapshot(taken["taken_at_ns"], 24, shift=10 * place)
+            found = snapshot(taken["taken_at_ns"], 24, began, shift=10 * place)
             return {"id": name, "window_id": window, "causes": _causes(window), **taken, "snapshot": found}
     return None
 
@@ -100,14 +104,16 @@ def _causes(window: str) -> list[dict[str, Any]]:
     ]
 
 
-def _request(n: int, at_ns: int, *, is_stuck: bool) -> dict[str, Any]:
+def _request(n: int, at_ns: int, hung_ns: int | None) -> dict[str, Any]:
+    is_stuck = hung_ns is not None
     endpoint, modality, model, stages = KINDS[1] if is_stuck else KINDS[n % len(KINDS)]
     names = [name for name, _ in stages]
     reached = names.index("vision_encode") if is_stuck else n % len(names)
-    age = 412.0 - n if is_stuck else 0.05 + n % 40 * 0.03
-    begun_ns = 1_700_000_000_000_000_000 + n * 1_000_000_000 if is_stuck else at_ns - int(age * 1e9)
+    begun_ns = at_ns - int((0.05 + n % 40 * 0.03) * 1e9) if hung_ns is None else hung_ns + n * 1_000_000
+    age = max(0.0, (at_ns - begun_ns) / 1e9)
     stage, pid = names[reached], 4210 + n % 2
-    open_ns = begun_ns if is_stuck else at_ns - int(age * 0.3e9)
+    open_ns = begun_ns + 20_000_000 if is_stuck else at_ns - int(age * 0.3e9)
+    open_age = max(0.0, (at_ns - open_ns) / 1e9)
     own = "text" if stage.startswith(("llm", "token", "detoken", "gateway")) else modality
     thread = {
         "pid": pid,
@@ -117,7 +123,7 @@ def _request(n: int, at_ns: int, *, is_stuck: bool) -> dict[str, Any]:
         "call": _CALLS.get(stage),
         "since": stamp(open_ns),
         "since_ns": open_ns,
-        "age_seconds": age * 0.9,
+        "age_seconds": open_age,
         "cuda_stream": 0x7F00_0000_1000 + 0x100 * (n % 4),
         "device_ordinal": n % 2,
         "request_key": f"1-{n:x}",
@@ -148,7 +154,7 @@ def _request(n: int, at_ns: int, *, is_stuck: bool) -> dict[str, Any]:
                 "modality": own,
                 "since": stamp(open_ns),
                 "since_ns": open_ns,
-                "age_seconds": age * 0.9,
+                "age_seconds": open_age,
                 "tokens": None,
             }
         ],

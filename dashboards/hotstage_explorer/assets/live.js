@@ -9,6 +9,7 @@
         displayModeBar: false, displaylogo: false, showSendToCloud: false, showEditInChartStudio: false, responsive: true,
         scrollZoom: false, doubleClick: "reset",
     };
+    const NARROW_PX = 560;
     const drawn = new Map();   // identity -> the figure it shows, as text
     let pending = null;
     let held = false;          // the pointer is down: a redraw would end the drag
@@ -54,6 +55,9 @@
         // A finger that scrolls the page must not be caught by a chart.
         if (window.matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
         at.style.height = `${layout.height}px`;
+        // What stands at the end of a bar needs a larger share of a narrow drawing.
+        const isNarrow = at.clientWidth < NARROW_PX && layout.meta && layout.meta.narrow;
+        if (isNarrow) layout.xaxis = {...layout.xaxis, ...layout.meta.narrow};
         const isNew = !at.data;
         window.Plotly.react(at, figure.data, layout, CONFIG);
         at.dataset.updates = String(Number(at.dataset.updates || 0) + 1);

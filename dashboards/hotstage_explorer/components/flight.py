@@ -106,6 +106,16 @@ def matching(found: Snapshot, where: Where, words: str) -> list[RequestState]:
     ]
 
 
+def matching_threads(found: Snapshot, words: str) -> list[ThreadRow]:
+    """Those with all the words in call, stage or process."""
+    wanted = words.lower().split()
+    return [
+        row
+        for row in found.threads
+        if all(word in f"{row.call} {row.stage} {row.pid}".lower() for word in wanted)
+    ]
+
+
 def open_stages(parts: Sequence[OpenStage]) -> list[Child]:
     """The open stages of a request as chips."""
     if not parts:

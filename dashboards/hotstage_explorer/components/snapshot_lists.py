@@ -81,8 +81,9 @@ def plan_note(found: Plan) -> Node:
     return node("p", said, " Advice: nothing acts on it.", cls="note soft")
 
 
-def diff_tables(found: Diff) -> list[Node]:
-    """What stands still comes first; of each list the first hundred."""
+def diff_tables(found: Diff, words: str) -> list[Node]:
+    """What stands still comes first; of each list the first hundred that have the words."""
+    found = found.having(words)
     still = [
         _change(
             each.request,

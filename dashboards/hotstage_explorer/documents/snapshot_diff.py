@@ -41,6 +41,21 @@ class Diff:
     moved: tuple[Moved, ...]
     still: tuple[Still, ...]
 
+    def having(self, words: str) -> Diff:
+        """Those whose id, endpoint or instance has all the words."""
+        wanted = words.lower().split()
+
+        def has(row: RequestState) -> bool:
+            return all(word in f"{row.id} {row.endpoint} {row.instance}".lower() for word in wanted)
+
+        return Diff(
+            self.seconds,
+            tuple(row for row in self.came if has(row)),
+            tuple(row for row in self.went if has(row)),
+            tuple(each for each in self.moved if has(each.request)),
+            tuple(each for each in self.still if has(each.request)),
+        )
+
 
 def diff(one: Snapshot, other: Snapshot) -> Diff:
     """In whichever order they are given."""

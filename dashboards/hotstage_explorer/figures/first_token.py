@@ -50,7 +50,7 @@ def first_token(rows: Sequence[TokenLatency]) -> dict[str, Any] | None:
             margin={"l": 8, "r": 14, "t": 8, "b": 44},
             barmode="overlay",
             uniformtext={"minsize": 9, "mode": "hide"},
-            xaxis=axis(f"Mean time to first token ({unit})", range=[0, longest * per_unit * 1.22], nticks=8),
+            xaxis=axis(f"Mean time to first token ({unit})", range=[0, longest * per_unit * 1.12], nticks=8),
             yaxis=axis(
                 "",
                 range=[len(known) - 0.45, -0.55],
@@ -60,6 +60,7 @@ def first_token(rows: Sequence[TokenLatency]) -> dict[str, Any] | None:
                 ticktext=[f"{escaped(row.name, 28)} " for row in known],
                 showgrid=False,
             ),
+            meta={"narrow": {"range": [0, longest * per_unit * 1.5], "nticks": 4}},
             annotations=[_total(place, row, per_unit) for place, row in enumerate(known)],
         ),
     }

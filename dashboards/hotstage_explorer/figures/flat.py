@@ -25,7 +25,10 @@ def escaped(name: str, limit: int = 60) -> str:
 
 
 def layout(height: int, *, revision: str, **more: Any) -> dict[str, Any]:
-    """A chart's layout; while `revision` stays the same, so does what somebody has zoomed into."""
+    """A chart's layout; while `revision` stays the same, so does what somebody has zoomed into.
+
+    `meta={"narrow": …}`: what the x axis is instead where the drawing is narrow (assets/live.js).
+    """
     return {
         "height": height,
         "autosize": True,

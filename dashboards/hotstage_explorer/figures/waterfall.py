@@ -65,7 +65,7 @@ def waterfall(found: Waterfall) -> dict[str, Any] | None:
             margin={"l": 8, "r": 14, "t": 30, "b": 44},
             barmode="overlay",
             bargap=0,
-            xaxis=axis(f"Since the request began ({unit})", range=[0, length * 1.13], nticks=8),
+            xaxis=axis(f"Since the request began ({unit})", range=[0, length * 1.13], nticks=8, tickangle=0),
             yaxis=axis(
                 "",
                 range=[len(lines) - 0.45, -0.55],
@@ -75,6 +75,7 @@ def waterfall(found: Waterfall) -> dict[str, Any] | None:
                 ticktext=[_label(row) for row in lines],
                 showgrid=False,
             ),
+            meta={"narrow": {"range": [0, length * 1.42], "nticks": 4}},
             **_first_token(found, per_unit),
         ),
     }

@@ -47,7 +47,7 @@ def _questions(where: Where) -> tuple[Question, ...]:
 
 def _main() -> list[Any]:
     words = dcc.Input(
-        id="snapshots-words", type="search", placeholder="Id, endpoint", debounce=0.3, maxLength=80
+        id="snapshots-words", type="search", placeholder="Id, endpoint, call", debounce=0.3, maxLength=80
     )
     return [
         panel(
@@ -119,7 +119,7 @@ def _rows(look: Look, found: Snapshot | None) -> Panels:
         return _plan(look)
     page = look.where.number("page")
     if view == "threads":
-        threads = found.threads if found else ()
+        threads = flight.matching_threads(found, look.words) if found else []
         page = _bounded(page, len(threads))
         return {
             "rows-title": [node("h2", "Threads in a call or a stage")],
@@ -169,7 +169,7 @@ def _comparison(look: Look, found: Snapshot | None) -> Panels:
     return {
         **title,
         "note": [node("p", f"{apart}{said}", cls="note soft")],
-        "rows": [*snapshot_lists.diff_tables(change)],
+        "rows": [*snapshot_lists.diff_tables(change, look.words)],
     }
 
 

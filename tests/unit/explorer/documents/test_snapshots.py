@@ -93,6 +93,15 @@ def test_each_request_of_two_snapshots_is_in_one_list() -> None:
     assert found.moved[1].began == ("llm_prefill",)
 
 
+def test_words_choose_from_all_four_lists() -> None:
+    before = taken(10, request("ab"), request("went-b"))
+    after = taken(20, request("ab"), request("came-b"), request("came-c"))
+    found = diff(before, after).having("B r-")
+    assert ([row.key for row in found.came], [row.key for row in found.went]) == (["came-b"], ["went-b"])
+    assert [each.request.key for each in found.still] == ["ab"]
+    assert diff(before, after).having("none").still == ()
+
+
 def test_a_wall_clock_that_was_set_moves_nothing() -> None:
     before = taken(10, request("a"))
     after = taken(1000 + 20, request("a", since=1005, updated=1005), offset=1000)
