@@ -23,7 +23,8 @@ COMMAND_BYTES = 4096
 LIBRARIES_LIMIT = 1024
 PROCESSES_LIMIT = 4096
 _DIGITS = re.compile(r"\d+")
-_OPTION_WITH_MODULE = "-m"
+_INTERPRETER = re.compile(r"(python|pypy)[0-9.]*$")
+_WITH_VALUE = frozenset({"-W", "-X"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +132,25 @@ def program_of(executable: str, command: list[str]) -> str:
     `python3.11 -m vllm.entrypoints.openai.api_server --port 8001` → `python#.# vllm.entrypoints.openai…`;
     another port, model or rank is the same program. Empty where neither is known.
     """
-    runs = ""
+    title = PurePosixPath(command[0]).name if command else ""
+    runs = _script_of(command) if _INTERPRETER.match(executable) else ""
+    if not runs and title != executable and not _INTERPRETER.match(title):
+        runs = title
+    name = " ".join(part for part in (executable, runs) if part)
+    return _DIGITS.sub("#", name)[:128]
+
+
+def _script_of(command: list[str]) -> str:
+    """The script or module that an interpreter runs; empty where none is named."""
     words = iter(command[1:])
     for word in words:
-        if word == _OPTION_WITH_MODULE:
-            runs = next(words, "")
-            break
-        if not word.startswith("-"):
-            runs = PurePosixPath(word).name
-            break
-    title = command[0] if command and not runs and PurePosixPath(command[0]).name != executable else ""
-    name = " ".join(part for part in (executable, runs or PurePosixPath(title).name) if part)
-    return _DIGITS.sub("#", name)[:128]
+        if word == "-m":
+            return next(words, "")
+        if word in _WITH_VALUE:
+            next(words, "")
+        elif not word.startswith("-"):
+            return PurePosixPath(word).name
+    return ""
 
 
 def program_key(program: str) -> str:
