@@ -8,7 +8,7 @@ learned from, and its unmarked work gets rules only.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -67,6 +67,7 @@ class Judge:
         self._applied = Applied(probes, book)
         self._steps: dict[int, ThreadSteps] = {}
         self._marked: dict[int, tuple[int, int]] = {}  # pid → (marked launches, when they last grew)
+        self._fitting: dict[int, tuple[ProcessFacts, dict[str | None, list[Rule]]]] = {}
         self.states: Mapping[int, ProcessState] = {}
 
     def advance(self, now_ns: int, *, engine_decodes: bool = False) -> None:
@@ -79,16 +80,16 @@ class Judge:
             by_pid[pid].append(index)
         processes = {pid: facts for pid in by_pid if (facts := self._facts.process(pid, now_ns)) is not None}
         marked = {pid for pid in processes if self._is_marked(pid, launches.get(pid), now_ns)}
-        named = self._named() if self._config.fingerprints else {}
+        named = self._named(processes.values()) if self._config.fingerprints else None
         if self._config.fingerprints:
-            self._learner.advance(now_ns, {pid: processes[pid] for pid in marked}, named)
+            self._learner.advance(now_ns, {pid: processes[pid] for pid in marked}, named or {})
         streams = _by_pid(self._probes.streams()) if self._rules.uses_streams else {}
         found = {
             pid: self._judge(
                 rows[by_pid[pid]],
                 facts,
                 launches.get(pid, LaunchSources()),
-                named.get(pid, ()),
+                None if named is None else named.get(pid, ()),
                 streams.get(pid, ()),
                 now_ns,
                 is_marked=pid in marked,
@@ -104,7 +105,7 @@ class Judge:
         rows: NDArray[np.void],
         facts: ProcessFacts,
         launches: LaunchSources,
-        functions: Sequence[Function],
+        functions: Sequence[Function] | None,
         streams: Sequence[Stream],
         now_ns: int,
         *,
@@ -114,9 +115,9 @@ class Judge:
         pid = facts.identity.pid
         anchors: tuple[Verdict, ...] = ()
         if self._config.fingerprints and not is_marked:
-            anchors = self._applied.advance(facts, functions)
+            anchors = self._applied.advance(facts, functions or ())
         flags = RuleFlag.BY_FUNCTION if anchors else _NO_FLAGS
-        default = self._rules.matching(facts)
+        default = self._rules_for(facts, None)
         by_stream = dict(self._stream_entries(facts, None, streams))
         threads: list[ThreadFacts] = []
         entries: dict[tuple[int, int], RuleEntry] = {
@@ -125,7 +126,7 @@ class Judge:
         own = of_threads(rows)
         for index, tid in enumerate(rows["tid"].tolist()):
             name = self._facts.thread(pid, tid)
-            fitting = self._rules.matching(facts, name)
+            fitting = self._rules_for(facts, name)
             shape, by_step = self._shape(rows[index], now_ns)
             by_step &= not is_marked and not anchors and not fitting
             threads.append(_thread(rows[index], name, own[index], fitting, shape, by_step, len(by_stream)))
@@ -149,7 +150,7 @@ class Judge:
             is_marked,
             bool(anchors),
             anchors,
-            len(functions),
+            None if functions is None else len(functions),
             self._learner.learned_of(facts),
             lost,
             engine_decodes,
@@ -161,7 +162,7 @@ class Judge:
         """(stream as the kernel keys it, rule) where the stream changes which rule wins."""
         if not self._rules.uses_streams:
             return
-        base = self._rules.matching(facts, thread)
+        base = self._rules_for(facts, thread)
         for handle in sorted(DEFAULT_STREAMS):
             fitting = self._rules.matching(facts, thread, handle)
             if fitting and (not base or fitting[0] is not base[0] or thread is not None):
@@ -184,7 +185,21 @@ class Judge:
             return total > 0
         return total > 0 and now_ns - since_ns < MARKED_NS
 
-    def _named(self) -> dict[int, list[Function]]:
+    def _rules_for(self, facts: ProcessFacts, thread: str | None) -> list[Rule]:
+        """Rules that fit whatever the stream; worked out anew when the process was looked at again."""
+        pid = facts.identity.pid
+        of, known = self._fitting.get(pid, (None, {}))
+        if of is not facts:
+            known = {}
+            self._fitting[pid] = (facts, known)
+        if thread not in known:
+            known[thread] = self._rules.matching(facts, thread)
+        return known[thread]
+
+    def _named(self, processes: Iterable[ProcessFacts]) -> dict[int, list[Function]] | None:
+        """Functions by pid; None where nobody learns and nothing was learned: there may be thousands."""
+        if not self._learner.is_learning and not any(map(self._learner.learned_of, processes)):
+            return None
         found: dict[int, list[Function]] = defaultdict(list)
         for function in self._probes.functions():
             found[function.pid].append(function)
@@ -193,8 +208,9 @@ class Judge:
     def _forget(self, found: Mapping[int, ProcessState], tids: Collection[int]) -> None:
         self._facts.keep(found)
         self._applied.keep(found)
-        for pid in self._marked.keys() - found.keys():
-            del self._marked[pid]
+        for book in (self._marked, self._fitting):
+            for pid in book.keys() - found.keys():
+                del book[pid]
         for tid in self._steps.keys() - set(tids):
             del self._steps[tid]
 

@@ -46,8 +46,8 @@ class ProcessState:
     by_function: bool
     anchors: tuple[Verdict, ...] = ()
     """Learned functions that it has looked up and that tell a stage, most launched first."""
-    functions_known: int = 0
-    """Functions of it whose name is known."""
+    functions_known: int | None = None
+    """Functions of it whose name is known; None where nobody had to know."""
     program_launches: int = 0
     """Launches that its program was learned from, in all its lives."""
     lost_entries: int = 0
