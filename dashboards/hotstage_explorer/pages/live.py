@@ -147,12 +147,13 @@ def register(app: Dash, feed: Feed, desk: Desk, page: Page) -> None:
 
 def _unanswered(look: Look, state: notices.Freshness) -> list[notices.Notice]:
     """Questions without an answer of now, of those that the source could answer."""
-    if not look.has_agent or state not in ("live", "stale"):
+    if state not in ("live", "stale"):
         return []
     said = [
-        f"{question.kind.capitalize()}: {answer.problem}."
+        f"{question.kind.replace('_', ' ').capitalize()}: {answer.problem}."
         for question, answer in look.answers.items()
-        if answer.problem and not (question.item and answer.value is None)
+        # Its own panel says why an item, or what no series say, is not there.
+        if answer.problem and (answer.value is not None or (look.has_agent and not question.item))
     ]
     if not said:
         return []
