@@ -115,6 +115,17 @@ def test_a_rule_by_thread_name_counts_until_the_process_marks(probes: Probes, wo
     assert [each["text"] for each in thread["alternatives"]] == ['rule 3: library = "libtarget_cuda*"']
 
 
+def test_threads_that_appear_are_judged_at_once(probes: Probes, workload: Workload) -> None:
+    court = Court(probes, StagesConfig(shipped_rules=False))
+    workload.launch(1)
+    court.judges(workload)
+    assert not court.judge.sees_new_threads()
+    workload.do("threads", "-", 2, 1, 0)
+    assert court.judge.sees_new_threads()
+    court.judges(workload)
+    assert not court.judge.sees_new_threads()
+
+
 def test_a_stream_rule_wins_over_a_later_rule_of_its_thread(probes: Probes, workload: Workload) -> None:
     rules = [
         StageRule(stage="kv_transfer", stream="priority:-5"),

@@ -86,7 +86,9 @@ def _why(state: ProcessState, thread: ThreadFacts) -> str:
             return f"functions that only this stage launches: {_anchors(state, thread.stage)}"
         case Source.FINGERPRINT:
             return f"the shape of its steps: {thread.shape.why}"
-    return "nothing says what it is doing" if thread.launches.total else "it has launched nothing yet"
+    if not thread.launches.total:
+        return "it has launched nothing yet"
+    return "nothing says what it is doing" if thread.launches.none else "no mark now; its launches had one"
 
 
 def _anchors(state: ProcessState, stage: int) -> str:

@@ -66,6 +66,7 @@ class Judge:
         self._learner = Learner(probes, book)
         self._applied = Applied(probes, book)
         self._steps: dict[int, ThreadSteps] = {}
+        self._tids: frozenset[int] = frozenset()
         self._marked: dict[int, tuple[int, int]] = {}  # pid → (marked launches, when they last grew)
         self._fitting: dict[int, tuple[ProcessFacts, dict[str | None, list[Rule]]]] = {}
         self.states: Mapping[int, ProcessState] = {}
@@ -97,8 +98,13 @@ class Judge:
             )
             for pid, facts in processes.items()
         }
-        self._forget(found, rows["tid"].tolist())
+        self._tids = frozenset(rows["tid"].tolist())
+        self._forget(found, self._tids)
         self.states = found
+
+    def sees_new_threads(self) -> bool:
+        """Whether threads have appeared since the last judgement: rules should count from their begin on."""
+        return not self._tids.issuperset(self._probes.threads()["tid"].tolist())
 
     def _judge(
         self,
@@ -205,13 +211,13 @@ class Judge:
             found[function.pid].append(function)
         return found
 
-    def _forget(self, found: Mapping[int, ProcessState], tids: Collection[int]) -> None:
+    def _forget(self, found: Mapping[int, ProcessState], tids: frozenset[int]) -> None:
         self._facts.keep(found)
         self._applied.keep(found)
         for book in (self._marked, self._fitting):
             for pid in book.keys() - found.keys():
                 del book[pid]
-        for tid in self._steps.keys() - set(tids):
+        for tid in self._steps.keys() - tids:
             del self._steps[tid]
 
 

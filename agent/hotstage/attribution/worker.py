@@ -21,6 +21,8 @@ from hotstage.engines.samples import EngineSample
 from hotstage.errors import HotstageError
 
 PERIOD_SECONDS = 1.0
+LOOK_SECONDS = 0.2
+"""How often new threads are looked for: they are judged at once."""
 SAVE_SECONDS = 30.0
 _CLOSE_SECONDS = 5.0
 
@@ -54,6 +56,7 @@ class Attribution:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="hotstage-attribution", daemon=True)
         self._saved_ns = 0
+        self._judged_ns = 0
 
     def start(self) -> None:
         if self._config.fingerprints:
@@ -80,9 +83,12 @@ class Attribution:
         return sorted(self._judge.states)
 
     def _follow(self) -> None:
-        while not self._stop.wait(PERIOD_SECONDS):
+        while not self._stop.wait(LOOK_SECONDS):
+            now_ns = self._clock.monotonic_ns()
             try:
-                self._step(self._clock.monotonic_ns())
+                if now_ns - self._judged_ns >= PERIOD_SECONDS * 1e9 or self._judge.sees_new_threads():
+                    self._judged_ns = now_ns
+                    self._step(now_ns)
             except (HotstageError, OSError) as error:
                 log.warning("unmarked work is judged again in a second", extra={"reason": str(error)})
             except Exception:  # one odd process must not end the judging of all others

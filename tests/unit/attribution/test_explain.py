@@ -35,6 +35,18 @@ def test_a_mark_is_certain_and_tells_since_when() -> None:
     assert found["since"].endswith("Z")
 
 
+def test_a_thread_between_its_marks_is_not_called_unknown() -> None:
+    between = thread(1, "main", Source.NONE, launches=LaunchSources(mark=50))
+    silent = thread(2, "main", Source.NONE, launches=LaunchSources(none=50))
+    idle = thread(3, "main", Source.NONE, launches=LaunchSources())
+    found = {each["tid"]: each["why"] for each in said(process(between, silent, idle))["threads"]}
+    assert found == {
+        1: "no mark now; its launches had one",
+        2: "nothing says what it is doing",
+        3: "it has launched nothing yet",
+    }
+
+
 def test_an_own_stage_is_told_by_its_name() -> None:
     state = process(thread(1, "main", Source.MARK, 37))
     assert said(state)["threads"][0]["stage"] == "stage_37"
