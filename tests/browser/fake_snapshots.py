@@ -71,10 +71,10 @@ def stored_list(began: float) -> dict[str, Any]:
 def stored(name: str, began: float) -> dict[str, Any] | None:
     """None for an id that is not kept."""
     for place, (known, before, window) in enumerate(STORED):
-        if known == name:
+        if name in (known, window):
             taken = _taken(began, before)
             found = snapshot(taken["taken_at_ns"], 24, began, shift=10 * place)
-            return {"id": name, "window_id": window, "causes": _causes(window), **taken, "snapshot": found}
+            return {"id": known, "window_id": window, "causes": _causes(window), **taken, "snapshot": found}
     return None
 
 

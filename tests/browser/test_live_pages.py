@@ -129,6 +129,13 @@ def test_a_snapshot_says_stage_and_call_of_what_hangs(view: View) -> None:
     assert all("vision_encode" in row for row in view.ask(ROWS, "#snapshots-rows"))
 
 
+def test_a_window_leads_to_what_was_in_flight_when_it_opened(view: View) -> None:
+    view.open()
+    view.wait_text("#heat-windows", "In flight when it opened")
+    view.page.locator("#heat-windows .window.open a").first.click()
+    view.wait_text("#snapshots-facts", "window w-0004")
+
+
 def test_two_snapshots_are_compared_and_a_plan_is_shown(view: View) -> None:
     opened(view, "/snapshots/s-0002")
     view.page.locator("#snapshots-stored a.compare").last.click()

@@ -7,6 +7,7 @@ from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
 from hotstage_explorer.components.words import chip, moment, nothing
 from hotstage_explorer.picture import AGENT, Evidence, Origin, Section, WindowRow
+from hotstage_explorer.where import Where
 
 MAX_CLOSED = 12
 _KINDS = {
@@ -58,7 +59,13 @@ def _window(w: WindowRow, now_ns: int | None, origin: Origin) -> Node:
     chips = node("div", *(chip(_entity(k, v), title=f"{k}: {v}") for k, v in _ordered(w)), cls="chips")
     cause = node("p", w.cause or origin.no_cause, cls="cause")
     state = "open" if w.is_open else "closed"
-    return node("li", head, chips, cause, _details(w), cls=f"window {severity} {state}", key=w.id)
+    flight = _snapshot(w) if origin == AGENT else None
+    return node("li", head, chips, cause, _details(w), flight, cls=f"window {severity} {state}", key=w.id)
+
+
+def _snapshot(w: WindowRow) -> Node:
+    """To what was in flight when it opened: a snapshot is found by its window's id as well."""
+    return node("a", "In flight when it opened", href=Where("/snapshots/", w.id).href(), cls="to-snapshot")
 
 
 def _span(w: WindowRow, now_ns: int | None) -> list[Child]:

@@ -89,6 +89,13 @@ def test_an_unknown_kind_and_severity_are_shown_as_they_are() -> None:
     assert "info" in next(made.find("li")).attributes["class"]
 
 
+def test_a_window_leads_to_its_snapshot_where_an_agent_has_one() -> None:
+    row = WindowRow("w/../<b>", "stage_latency", "critical", True, None, None)
+    (way,) = windows.windows(section((row,)), NOW_NS).find("a")
+    assert way.attributes["href"] == "/snapshots/w%2F..%2F%3Cb%3E"
+    assert list(windows.windows(section((row,)), NOW_NS, origin("Prometheus")).find("a")) == []
+
+
 def test_no_window_is_different_from_not_read_yet() -> None:
     assert "No anomaly window" in windows.windows(section(()), None).text()
     assert "Not read yet" in windows.windows(Section(()), None).text()
