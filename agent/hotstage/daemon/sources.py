@@ -155,6 +155,7 @@ class LiveSources:
             page_dropped=page_dropped,
             is_ticking=not self._is_late(self._seconds_since_tick()),
             losses=coverage.losses,
+            launches=asdict(self._engine.launch_totals()),
             sink_errors=sink_errors,
             journal=self._publisher.journal_state(),
             outbox=waiting,

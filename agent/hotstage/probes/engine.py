@@ -242,8 +242,12 @@ class ProbeEngine:
     def launches_by_source(self) -> Mapping[int, LaunchSources]:
         """pid → its launches by why they count as their stage; processes that have gone stay for a while."""
         with self._maps_lock:
-            threads = self._open_maps.threads()
-        return self._sources.sum(threads)
+            return self._sources.sum(self._open_maps.threads())
+
+    def launch_totals(self) -> LaunchSources:
+        """Launches of all processes by source, those that have gone too."""
+        with self._maps_lock:
+            return self._sources.total(self._open_maps.threads())
 
     def close(self) -> None:
         """Stop following, detach everything, unload. Safe to call twice."""
@@ -330,7 +334,9 @@ class ProbeEngine:
                 self._departures.process_missing(pid, now_ns)
         pids, threads = self._departures.due(now_ns)
         if pids:
-            self._totals.keep(maps.forget_processes(pids))
+            forgotten = maps.forget_processes(pids)
+            self._totals.keep(forgotten)
+            self._sources.keep(forgotten.threads)
             self._sources.forget(pids)
         tids = [tid for _, tid in threads if not self._is_in_use(tid)]
         if tids:

@@ -64,15 +64,17 @@ class SourcesBook:
 
     def __init__(self) -> None:
         self._ended: dict[int, LaunchSources] = {}
+        self._gone = LaunchSources()
 
     def keep(self, threads: NDArray[np.void]) -> None:
-        """THREAD_DTYPE rows that were taken out while their process lives."""
+        """THREAD_DTYPE rows that were taken out."""
         for pid, launches in zip(threads["tgid"].tolist(), of_threads(threads), strict=True):
             self._ended[pid] = self._ended.get(pid, LaunchSources()) + launches
 
     def forget(self, pids: Collection[int]) -> None:
+        """Processes that are taken out, after `keep` of their last threads: they stay in `total`."""
         for pid in pids:
-            self._ended.pop(pid, None)
+            self._gone += self._ended.pop(pid, LaunchSources())
 
     def sum(self, threads: NDArray[np.void]) -> Mapping[int, LaunchSources]:
         """By pid, threads that live and that ended."""
@@ -80,3 +82,7 @@ class SourcesBook:
         for pid, launches in zip(threads["tgid"].tolist(), of_threads(threads), strict=True):
             found[pid] = found.get(pid, LaunchSources()) + launches
         return found
+
+    def total(self, threads: NDArray[np.void]) -> LaunchSources:
+        """Of all processes, those that have gone too: it never falls."""
+        return sum(self.sum(threads).values(), self._gone)

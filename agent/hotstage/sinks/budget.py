@@ -35,6 +35,7 @@ PARTS: dict[str, int] = {
     "ttft": 56,
     "itl": 14,
     "calls": 180,
+    "launches": 5,
     "call": 64,
     "window": 120,
     "breaker": 468,

@@ -50,6 +50,8 @@ class SelfFacts:
     is_ticking: bool
     """Whether a tick has come to its end lately."""
     losses: Mapping[str, int] = field(default_factory=dict)
+    launches: Mapping[str, int] = field(default_factory=dict)
+    """Launch-class calls by what tells their stage."""
     sink_errors: Mapping[str, int] = field(default_factory=dict)
     journal: JournalState | None = None
     outbox: OutboxState | None = None
@@ -78,6 +80,7 @@ def self_children(facts: SelfFacts) -> dict[Metric, Children]:
             if seconds is not None
         ],
         self_metrics.LOSSES: [((name,), float(count)) for name, count in facts.losses.items()],
+        self_metrics.LAUNCHES: [((source,), float(count)) for source, count in facts.launches.items()],
         self_metrics.ATTACHED: [((), float(facts.attached_symbols))],
         self_metrics.MISSED: [((), float(facts.missed_symbols))],
         self_metrics.AGENT_CPU: [((), sum(os.times()[:2]))],

@@ -95,6 +95,14 @@ LOSSES = Metric(
     cap=32,
     counts="loss",
 )
+LAUNCHES = Metric(
+    "hotstage_launches_total",
+    "counter",
+    ("source",),
+    "Launch-class calls by what tells their stage: mark, nvtx, rule, fingerprint, none.",
+    cap=5,
+    counts="call",
+)
 ATTACHED = Metric(
     "hotstage_coverage_attached_symbols",
     "gauge",
