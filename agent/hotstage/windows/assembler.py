@@ -20,6 +20,10 @@ NewId = Callable[[int], str]
 
 _NO_PENALTIES = Penalties()
 _TOLD_AGAIN_NS = 1_000_000_000
+OUTLIVES_NS = 20_000_000_000
+"""What still fires so long after its supposed cause has ended is a story of its own. Not sooner: where few
+requests come, a consequence ends late.
+"""
 _MEMBERS_MAX = 16
 _EVIDENCE_MAX = 24
 
@@ -33,6 +37,8 @@ class _Story:
     members: list[Finding]
     seen_ns: int
     """When one of them last fired."""
+    cause_ns: int
+    """When the cause last fired."""
     score: float
     peak_ns: int
     severity: Severity
@@ -80,7 +86,7 @@ class Assembler:
                 opened += [story] if story is not None else []
         closed: list[_Story] = []
         if not is_stale:
-            closed = [story for story in self._stories if now_ns - story.seen_ns >= self._close_after_ns]
+            closed = [story for story in self._stories if self._is_over(story, now_ns)]
         self._stories = [story for story in self._stories if story not in closed]
         told_open = tuple(self._tell(story, now_ns) for story in opened)
         updated = tuple(
@@ -96,13 +102,22 @@ class Assembler:
             is_stale=is_stale,
         )
 
+    def _is_over(self, story: _Story, now_ns: int) -> bool:
+        """Nothing in it fires any more, or only what is no consequence of its cause; that opens its own."""
+        return (
+            now_ns - story.seen_ns >= self._close_after_ns
+            or now_ns - story.cause_ns >= self._close_after_ns + OUTLIVES_NS
+        )
+
     def _story_of(self, finding: Finding) -> _Story | None:
         for story in self._stories:
             if any(same_subject(member, finding) for member in story.members):
                 return story
         for story in self._stories:
             cause = story.members[0]
-            if is_consequence(finding, cause) or explains(finding, cause):
+            # What began after the cause had ended has nothing to do with it, though its window is still open.
+            began_in_it = finding.since_ns <= story.cause_ns
+            if began_in_it and (is_consequence(finding, cause) or explains(finding, cause)):
                 return story
         return None
 
@@ -115,6 +130,7 @@ class Assembler:
             opened_ns=now_ns,
             members=[finding],
             seen_ns=now_ns,
+            cause_ns=now_ns,
             score=finding.score,
             peak_ns=now_ns,
             severity=finding.severity,
@@ -139,6 +155,8 @@ class Assembler:
         if better:
             story.members.remove(better[0])
             story.members.insert(0, better[0])
+        if same_subject(story.members[0], finding):
+            story.cause_ns = now_ns
         if story.members[0].score > story.score or better:
             story.score, story.peak_ns = story.members[0].score, now_ns
 

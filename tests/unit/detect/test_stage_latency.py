@@ -47,6 +47,20 @@ def test_a_stage_that_never_ends_is_seen_by_its_age():
     assert finding.entity.stage == "vision_encode"
 
 
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize(("begins", "seen_within"), [(21, 27), (24, 12), (28, 12)])
+def test_a_second_weaker_fault_after_the_first_has_a_window_of_its_own(seed, begins, seen_within):
+    """At 21 s the alarm of the first still fires, and the second may be a consequence of it."""
+    align = Fault(Stage.cross_modal_align, Modality.video, 6, begins, begins + 40)
+    first = Fault(Stage.vision_encode, Modality.image, 10, 12, 20)
+    windows = windows_of(Traffic(seed, begins + 55, (first, align)))
+    assert [(each.stage, each.modality) for each in windows] == [
+        ("vision_encode", "image"),
+        ("cross_modal_align", "video"),
+    ]
+    assert begins <= windows[1].opened <= begins + seen_within
+
+
 def test_one_slow_instance_is_named():
     fault = Fault(Stage.vision_encode, Modality.image, 6, 20, 35, instance=1)
     (window,) = windows_of(Traffic(2, 45, (fault,)))

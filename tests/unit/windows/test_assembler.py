@@ -193,3 +193,28 @@ def test_candidates_that_are_nearly_equal_are_ranked_by_what_they_cost_users(des
     assert ranked() == ["image", "audio", "video"]
     desk.assembler = Assembler(WindowsConfig(), desk.new_id)
     assert ranked(penalties=Penalties(by_modality={"video": 1.0})) == ["image", "video", "audio"]
+
+
+def test_what_begins_after_the_cause_has_ended_is_a_story_of_its_own(desk):
+    """It would be taken as a consequence by its place, score and time, had it begun while the first fired."""
+    encoder = latency(since=9.0, score=5.0)
+    (first,) = desk.at(10, encoder).opened
+    desk.at(11, encoder)
+    later = latency("cross_modal_align", "video", since=12.0, score=2.0)
+    (second,) = desk.at(12.5, later).opened
+    assert (second.entity.stage, second.id) == ("cross_modal_align", "w2")
+    (closed,) = desk.at(14, later).closed
+    assert closed.id == first.id
+
+
+def test_a_consequence_may_show_late_and_linger_and_what_goes_on_gets_a_window(desk):
+    encoder = latency(since=9.0, score=5.0)
+    desk.at(10, encoder)
+    dragged = latency("cross_modal_align", "video", since=9.5, score=2.0)
+    assert desk.at(12, dragged).opened == (), "it began while the encoder was slow"
+    for seconds in range(13, 33):
+        assert desk.at(seconds, dragged).closed == (), seconds
+    (closed,) = desk.at(33, dragged).closed
+    assert (closed.id, closed.entity.stage) == ("w1", "vision_encode")
+    (own,) = desk.at(33.1, dragged).opened
+    assert own.entity.stage == "cross_modal_align"
