@@ -159,6 +159,15 @@ WAITS = Row(
             (Target(f"{total(DASHBOARD.rate(metrics.STAGE_WAIT, *_STAGE), *_BY)} / {_OPEN_SECONDS}", _NAME),),
         ),
         Panel(
+            "Launches by what named their stage",
+            "Launch-class calls per second: named by a mark, an NVTX range, a rule, a fingerprint of the "
+            "function, or by nothing. `hotstage stages explain` says it of one process.",
+            "timeseries",
+            "cps",
+            (Target(total(DASHBOARD.rate(metrics.LAUNCHES), "source"), "{{source}}"),),
+            stacked=True,
+        ),
+        Panel(
             "Calls",
             "CUDA, NCCL and cuDNN calls per second, counted in the kernel.",
             "timeseries",
