@@ -148,7 +148,7 @@ LAUNCHES = Metric(
     "counter",
     ("source",),
     "Launch-class calls by what named their stage: mark, nvtx, rule, fingerprint or none.",
-    cap=5,
+    cap=6,
     counts="launch",
 )
 CALLS = Metric(
