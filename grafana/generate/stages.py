@@ -9,7 +9,7 @@ from generate.panels import BLUE, GREEN, RED, Panel, State, Target
 from generate.promql import DASHBOARD, total
 from generate.stages_classes import CLASSES
 from generate.stages_tokens import TOKENS
-from hotstage.sinks import metrics
+from hotstage.sinks import metrics, self_metrics
 
 UID = "hotstage-stages"
 
@@ -164,7 +164,7 @@ WAITS = Row(
             "function, or by nothing. `hotstage stages explain` says it of one process.",
             "timeseries",
             "cps",
-            (Target(total(DASHBOARD.rate(metrics.LAUNCHES), "source"), "{{source}}"),),
+            (Target(total(DASHBOARD.rate(self_metrics.LAUNCHES), "source"), "{{source}}"),),
             stacked=True,
         ),
         Panel(

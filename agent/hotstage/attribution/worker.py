@@ -19,7 +19,6 @@ from hotstage.clock import Clock
 from hotstage.config.stages import StagesConfig
 from hotstage.engines.samples import EngineSample
 from hotstage.errors import HotstageError
-from hotstage.probes.launch_sources import LaunchSources
 
 PERIOD_SECONDS = 1.0
 LOOK_SECONDS = 0.2
@@ -82,10 +81,6 @@ class Attribution:
     def pids(self) -> list[int]:
         """Processes that are followed."""
         return sorted(self._judge.states)
-
-    def launches(self) -> dict[int, LaunchSources]:
-        """pid → its launches by why they count as their stage, as of the last second."""
-        return {pid: state.launches for pid, state in self._judge.states.items()}
 
     def _follow(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):

@@ -271,7 +271,6 @@ class Daemon:
                 engines=self.engines.latest(),
                 endpoint_modality=self.endpoint_modality,
                 gpu_of_pid=self.process_gpus.of_pid,
-                launches=self.attribution.launches() if second else {},
                 finished=sample.finished,
             )
         )

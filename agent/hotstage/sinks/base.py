@@ -12,7 +12,6 @@ from hotstage.breaker.record import BreakerRecord, Transition
 from hotstage.devices.samples import DeviceSample
 from hotstage.engines.samples import EngineSample
 from hotstage.frame.frame import Frame
-from hotstage.probes.launch_sources import LaunchSources
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.probes.samples import CallSample
 from hotstage.stages.pulse import Pulse, Rows, empty_rows
@@ -40,8 +39,6 @@ class Tick:
     endpoint_modality: Mapping[str, str] = field(default_factory=dict)
     gpu_of_pid: Mapping[int, str] = field(default_factory=dict)
     """GPU UUID of the processes that use exactly one."""
-    launches: Mapping[int, LaunchSources] = field(default_factory=dict)
-    """pid → its launches so far by why they count as their stage; set on slow ticks."""
     finished: Rows = field(default_factory=lambda: _NONE_FINISHED)
     """FINISHED_DTYPE: requests that ended since the last tick, with all that the kernel knew of them."""
 

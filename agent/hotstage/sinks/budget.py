@@ -37,7 +37,6 @@ PARTS: dict[str, int] = {
     "calls": 180,
     "launches": 5,
     "call": 64,
-    "launches": 6,
     "window": 120,
     "breaker": 468,
     "gpu": 128,

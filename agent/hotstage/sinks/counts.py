@@ -14,7 +14,6 @@ from hotstage.breaker.record import BreakerState, Transition
 from hotstage.frame.frame import Frame
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.catalogue.spec import Family
-from hotstage.probes.launch_sources import LaunchSources
 from hotstage.probes.samples import CallSample, XidEvent
 from hotstage.sinks import metrics
 from hotstage.sinks.slo import BAD, GOOD, Slos
@@ -42,12 +41,9 @@ WAIT_REASONS = {
 
 COLLECTORS = ("requests", "calls", "host", "devices")
 
-LAUNCH_SOURCES = ("mark", "nvtx", "rule", "fingerprint", "none")
-
 OUTCOMES = ("ok", "error", "cancelled", "refused", "lost")
 
 _NEVER = (0, 0, 0)
-_NO_LAUNCHES = LaunchSources()
 
 
 class Counts:
@@ -68,10 +64,6 @@ class Counts:
         self.windows = Tally(metrics.WINDOW_ANOMALIES)
         self.transitions = Tally(metrics.BREAKER_TRANSITIONS)
         self.xids = Tally(metrics.GPU_XID)
-        self.launches = Tally(metrics.LAUNCHES)
-        for source in LAUNCH_SOURCES:
-            self.launches.add((source,), 0)
-        self._launched: dict[int, LaunchSources] = {}
         self.waits = Tally(metrics.STAGE_WAIT)
         self.xid_last_seconds: dict[tuple[str, str], float] = {}
         self.fresh_seconds: dict[str, float] = {}
@@ -95,7 +87,6 @@ class Counts:
             self.windows,
             self.transitions,
             self.xids,
-            self.launches,
         )
 
     @property
@@ -136,23 +127,6 @@ class Counts:
                 self.waits.add((*of, reason), (total_ns - before[2]) / 1e9)
         if len(self._before) > 2 * len(sample.keys) + 1024:
             self._forget(sample)
-
-    def add_launches(self, launches: Mapping[int, LaunchSources]) -> None:
-        """What each process launched since the last time; one whose sum fell is a new process.
-
-        Launches of an open range are counted under it as long as it is open, so that a single part may fall.
-        A process may be left out for a second, so that those of a while ago are known, too.
-        """
-        for pid, now in launches.items():
-            before = self._launched.get(pid, _NO_LAUNCHES)
-            if now.total < before.total:
-                before = _NO_LAUNCHES
-            parts = {name: max(getattr(now, name), getattr(before, name)) for name in LAUNCH_SOURCES}
-            for name, count in parts.items():
-                self.launches.add((name,), count - getattr(before, name))
-            self._launched[pid] = LaunchSources(**parts)
-        if len(self._launched) > 2 * len(launches) + 1024:
-            self._launched = {pid: self._launched[pid] for pid in launches}
 
     def add_frame(self, frame: Frame, wall_offset_ns: int) -> None:
         """When each source was last fresh."""

@@ -143,14 +143,6 @@ SLO_OBJECTIVE = Metric(
 UNATTRIBUTED = Metric(
     "hotstage_unattributed_ratio", "gauge", (), "Launch-class calls without a stage over all of them."
 )
-LAUNCHES = Metric(
-    "hotstage_launches_total",
-    "counter",
-    ("source",),
-    "Launch-class calls by what named their stage: mark, nvtx, rule, fingerprint or none.",
-    cap=6,
-    counts="launch",
-)
 CALLS = Metric(
     "hotstage_calls_total",
     "counter",

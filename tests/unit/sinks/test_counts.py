@@ -9,7 +9,6 @@ from hotstage.breaker.record import BreakerState
 from hotstage.frame.entity import HOST
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.catalogue.spec import Family
-from hotstage.probes.launch_sources import LaunchSources
 from hotstage.probes.maps.layout import CALL_KEY_DTYPE, CALL_STAT_DTYPE
 from hotstage.probes.samples import CallSample, XidEvent
 from hotstage.sinks.counts import Counts
@@ -152,36 +151,3 @@ def test_xids_carry_the_uuid_where_nvml_knows_it():
     counts.add_xids(xids, {"0000:01:00.0": "GPU-a"}, 2_000_000_000_000)
     assert dict(counts.xids.items()) == {("GPU-a", "79"): 2, ("0000:02:00.0", "79"): 1}
     assert counts.xid_last_seconds[("GPU-a", "79")] == 2_000.000000005
-
-
-def test_launches_by_source_grow_by_what_each_process_launched_since():
-    counts = Counts()
-    assert dict(counts.launches.items()) == dict.fromkeys(
-        [("mark",), ("nvtx",), ("rule",), ("fingerprint",), ("none",)], 0
-    )
-    counts.add_launches({1: LaunchSources(mark=10, none=2), 2: LaunchSources(rule=5)})
-    counts.add_launches({1: LaunchSources(mark=15, none=2), 2: LaunchSources(rule=7, fingerprint=1)})
-    assert dict(counts.launches.items()) == {
-        ("mark",): 15, ("nvtx",): 0, ("rule",): 7, ("fingerprint",): 1, ("none",): 2,
-    }  # fmt: skip
-
-
-def test_a_process_that_took_a_gone_ones_pid_begins_anew_and_a_part_that_falls_takes_nothing_back():
-    counts = Counts()
-    counts.add_launches({1: LaunchSources(mark=10, nvtx=4)})
-    counts.add_launches({1: LaunchSources(mark=12, nvtx=3)})  # a range ended elsewhere
-    counts.add_launches({1: LaunchSources(mark=12, nvtx=5)})
-    assert dict(counts.launches.items())[("mark",)] == 12
-    assert dict(counts.launches.items())[("nvtx",)] == 5
-    counts.add_launches({1: LaunchSources(mark=3)})
-    assert dict(counts.launches.items())[("mark",)] == 15
-
-
-def test_a_process_that_is_left_out_for_a_second_is_not_counted_twice_and_none_is_kept_for_ever():
-    counts = Counts()
-    for launches in ({1: LaunchSources(mark=10)}, {2: LaunchSources(mark=1)}, {1: LaunchSources(mark=11)}):
-        counts.add_launches(launches)
-    assert dict(counts.launches.items())[("mark",)] == 12
-    for pid in range(5000):
-        counts.add_launches({pid: LaunchSources(mark=20)})
-    assert len(counts._launched) < 1100
