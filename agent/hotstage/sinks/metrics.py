@@ -61,7 +61,7 @@ ENDPOINT_HEAT = Metric(
     "hotstage_endpoint_heat",
     "gauge",
     ("endpoint", "modality"),
-    "Request rate times the endpoint's weight, per second.",
+    "Request rate times the endpoint's weight, and times what [frame] heat_weight says a request weighs.",
 )
 ENDPOINT_P95 = Metric(
     "hotstage_endpoint_latency_p95_seconds",
