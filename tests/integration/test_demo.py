@@ -79,7 +79,7 @@ def assert_stages_agree_with_the_truth(report: Report) -> None:
     assert report["stages"]
     for row in report["stages"]:
         assert row["requests"] == row["truth"]["requests"], row
-        for quantile in ("p50_seconds", "p95_seconds"):
+        for quantile in ("p50_seconds", "p95_seconds", "p99_seconds"):
             if row["truth"][quantile] is not None:
                 assert row[quantile] == pytest.approx(row["truth"][quantile], rel=0.05), row
 
@@ -103,7 +103,7 @@ def test_a_stalled_encoder_is_caught_named_and_delivered():
     assert_counts_are_exact(report)
     assert_stages_agree_with_the_truth(report)
     assert_webhooks_arrived(report)
-    assert report["unattributed_ratio"] is not None
+    assert 0 <= report["unattributed_ratio"] <= 0.02
     moved = [breaker for breaker in report["breakers"] if breaker["transitions"]]
     assert [breaker["name"] for breaker in moved] == ["stage:vision_encode:image"]
     assert moved[0]["enforced"] is False
