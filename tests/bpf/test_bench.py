@@ -46,7 +46,7 @@ def test_counting_is_exact_at_the_rate_that_was_promised(objects: Path) -> None:
 
 
 def test_marks_and_nvtx_give_every_launch_its_stage(objects: Path) -> None:
-    report = stages_report(seconds=6.0, seed=7, clock=SystemClock())
+    report = stages_report(6.0, 7, SystemClock(), ("marks", "nvtx"))
     jsonschema.validate(report, SCHEMA)
     assert report["lost"] == 0
     for source in ("marks", "nvtx"):
@@ -59,6 +59,17 @@ def test_marks_and_nvtx_give_every_launch_its_stage(objects: Path) -> None:
     assert report["p95_error_ratio_max"] <= 0.05
     same = [row for row in report["p95"].values() if row["requests"] == row["true_requests"]]
     assert len(same) == len(report["p95"]) >= 20
+
+
+@pytest.mark.parametrize("source", ["rules", "fingerprints"])
+def test_without_marks_most_launches_get_their_stage(objects: Path, source: str) -> None:
+    report = stages_report(6.0, 7, SystemClock(), (source,))
+    jsonschema.validate(report, SCHEMA)
+    assert report["lost"] == 0
+    assert "p95_error_ratio_max" not in report
+    # Of six seconds; the first launches are nobody's until the new process was looked at, within a second.
+    assert report["accuracy"][source] >= 0.75, report["sources"][source]
+    assert report["sources"][source]["stages"]["llm_decode"]["right"] > 0
 
 
 @pytest.mark.parametrize("rung", [Rung.SESSION, Rung.MULTI])

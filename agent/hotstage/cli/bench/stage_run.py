@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,13 +50,7 @@ class StageRun:
     losses: dict[str, int]
 
 
-Tick = Callable[[ProbeEngine], None]
-"""What else happens about every tenth of a second."""
-
-
-def run_stages(
-    engine: ProbeEngine, plan: RunPlan, clock: Clock, tick: Tick = lambda engine: None
-) -> StageRun:
+def run_stages(engine: ProbeEngine, plan: RunPlan, clock: Clock) -> StageRun:
     """Start a host, wait until it is watched, let its traffic run, read both sides.
 
     Raises PeerError when a deadline passes or the host ends by itself.
@@ -67,7 +61,7 @@ def run_stages(
         host = SimulatedHost.start(folder / "host", seed=plan.seed, clock=clock, options=options)
         stack.callback(host.end)
         _wait_attached(engine, host.pids, plan.kinds)
-        watcher = _Watcher(engine, host.pids, tick)
+        watcher = _Watcher(engine, host.pids)
         host.go()
         ends = time.monotonic() + plan.seconds
         while time.monotonic() < ends:
@@ -89,10 +83,9 @@ def true_durations(truth: dict[str, Any]) -> Durations:
 class _Watcher:
     """Reads at both ticks as the agent does."""
 
-    def __init__(self, engine: ProbeEngine, pids: Sequence[int], tick: Tick) -> None:
+    def __init__(self, engine: ProbeEngine, pids: Sequence[int]) -> None:
         self._engine = engine
         self._pids = tuple(pids)
-        self._tick = tick
         self._tracker = Tracker()
         self._durations: Durations = defaultdict(list)
         self._losses: dict[str, int] = {}
@@ -102,7 +95,6 @@ class _Watcher:
         pulse = self._tracker.advance(self._engine.read_fast())
         self._keep(pulse.ended)
         self._losses = dict(pulse.losses)
-        self._tick(self._engine)
         self._ticks += 1
         if self._ticks % _SLOW_EVERY == 0:
             self._engine.read_slow()

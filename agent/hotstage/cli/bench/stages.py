@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from hotstage.cli.bench.confusion import Confusion, compare, counted_launches, made_launches
-from hotstage.cli.bench.stage_run import Durations, RunPlan, StageRun, run_stages, true_durations
+from hotstage.cli.bench.stage_run import Durations, StageRun, true_durations
+from hotstage.cli.bench.stage_sources import SOURCES, measure_source
 from hotstage.cli.bench.targets import host_facts
 from hotstage.cli.demo.report import QUANTILE_MIN_SAMPLES, nearest_rank
 from hotstage.cli.terminal import print_json, print_table, say
 from hotstage.clock import Clock, SystemClock
-from hotstage.config.settings import ProbesConfig
-from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.loader.base import Rung
 
 GOALS = {"marks": 0.98, "nvtx": 0.98, "rules": 0.90, "fingerprints": 0.90}
@@ -33,9 +32,9 @@ METHOD = (
     "streams for each stage; accuracy = share of launch-class calls counted for the stage that made them, "
     "compared by process, function and device, where each stage's launches are a cell of their own; p95 = "
     "nearest rank over the same requests, from per-request records on both sides, with marks, "
-    f"n ≥ {QUANTILE_MIN_SAMPLES}"
+    f"n ≥ {QUANTILE_MIN_SAMPLES}; rules are for the names of threads; functions are learned from a marked "
+    "server of another seed, and applied to one whose threads are all called alike and do any stage"
 )
-_ATTACHED = {"marks": ("libcuda", "marks"), "nvtx": ("libcuda", "marks")}
 _LOST_CALLS = ("lost_call_keys", "lost_threads", "lost_frames")
 _FAILED, _DEGRADED = 1, 3
 
@@ -45,13 +44,20 @@ _FAILED, _DEGRADED = 1, 3
     "--seconds", type=click.FloatRange(5, 600), default=20.0, show_default=True, help="Of traffic, each."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=REPORTING_SEED, show_default=True)
+@click.option(
+    "--source",
+    "sources",
+    type=click.Choice(list(GOALS)),
+    multiple=True,
+    help="Of the stages, repeatable; default: all four.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def stages(seconds: float, seed: int, as_json: bool) -> int:
+def stages(seconds: float, seed: int, sources: tuple[str, ...], as_json: bool) -> int:
     """Compare the stages of a simulated server's launches with the truth: marks, NVTX, rules, fingerprints.
 
     Exit code 3 when a goal is missed, 1 when calls were lost and the run does not count.
     """
-    report = stages_report(seconds, seed, SystemClock())
+    report = stages_report(seconds, seed, SystemClock(), sources or tuple(GOALS))
     if as_json:
         print_json(report)
     else:
@@ -61,7 +67,9 @@ def stages(seconds: float, seed: int, as_json: bool) -> int:
     return 0 if report["within_goals"] else _DEGRADED
 
 
-def stages_report(seconds: float, seed: int, clock: Clock) -> dict[str, Any]:
+def stages_report(
+    seconds: float, seed: int, clock: Clock, sources: Collection[str] = tuple(GOALS)
+) -> dict[str, Any]:
     """The report of schemas/bench.json. A source that this host does not have is left out.
 
     Raises HotstageError when probes cannot be attached or a simulated host does not start.
@@ -69,14 +77,17 @@ def stages_report(seconds: float, seed: int, clock: Clock) -> dict[str, Any]:
     confusions: dict[str, Confusion] = {}
     lost = 0
     rung, p95 = "", dict[str, dict[str, Any]]()
-    for mode, kinds in _ATTACHED.items():
-        _progress(f"{mode}: {seconds:.0f} s of traffic")
-        with _engine(clock) as engine:
-            rung = engine.rung
-            run = run_stages(engine, RunPlan(mode, seed, seconds, kinds), clock)
-        confusions[mode] = judge(run)
+    for source in SOURCES:
+        if source.mode not in sources:
+            continue
+        if source.mode == "nvtx" and find_spec("nvtx") is None:
+            _progress("nvtx: left out, PyPI's nvtx is not installed here")
+            continue
+        measured = measure_source(source, seed=seed, seconds=seconds, clock=clock, say=_progress)
+        run, rung = measured.run, measured.rung
+        confusions[source.mode] = judge(run)
         lost += sum(run.losses.get(name, 0) for name in _LOST_CALLS)
-        if mode == "marks":
+        if source.mode == "marks":
             p95 = p95_errors(run.durations, true_durations(run.truth))
     errors = [row["error_ratio"] for row in p95.values() if row["error_ratio"] is not None]
     accuracy = {mode: each.accuracy for mode, each in confusions.items() if each.accuracy is not None}
@@ -94,7 +105,7 @@ def stages_report(seconds: float, seed: int, clock: Clock) -> dict[str, Any]:
         "sources": {mode: _source(each) for mode, each in confusions.items()},
         "p95": p95,
         "goals": {**GOALS, "unattributed_ratio": UNATTRIBUTED_GOAL, "p95_error_ratio_max": P95_GOAL},
-        "within_goals": _is_within(accuracy, unattributed, errors),
+        "within_goals": _is_within(sources, accuracy, unattributed, errors),
     }
 
 
@@ -119,16 +130,6 @@ def p95_errors(measured: Durations, true: Durations) -> dict[str, dict[str, Any]
     return found
 
 
-@contextmanager
-def _engine(clock: Clock) -> Iterator[ProbeEngine]:
-    engine = ProbeEngine(ProbesConfig(xid=False), clock)
-    engine.start()
-    try:
-        yield engine
-    finally:
-        engine.close()
-
-
 def _source(confusion: Confusion) -> dict[str, Any]:
     return {
         "made": confusion.made,
@@ -141,14 +142,18 @@ def _source(confusion: Confusion) -> dict[str, Any]:
 
 
 def _is_within(
-    accuracy: Mapping[str, float], unattributed: Mapping[str, float | None], errors: list[float]
+    sources: Collection[str],
+    accuracy: Mapping[str, float],
+    unattributed: Mapping[str, float | None],
+    errors: list[float],
 ) -> bool:
-    return (
-        all(accuracy.get(mode, 0.0) >= goal for mode, goal in GOALS.items())
-        and (unattributed.get("marks") or 0.0) <= UNATTRIBUTED_GOAL
-        and bool(errors)
-        and max(errors) <= P95_GOAL
-    )
+    """What was asked for and could not be measured is not within a goal."""
+    if any(accuracy.get(mode, 0.0) < GOALS[mode] for mode in sources):
+        return False
+    if "marks" not in sources:
+        return True
+    share = unattributed["marks"]
+    return share is not None and share <= UNATTRIBUTED_GOAL and bool(errors) and max(errors) <= P95_GOAL
 
 
 def _progress(line: str) -> None:
