@@ -6,9 +6,12 @@ from __future__ import annotations
 import json
 import math
 import socket
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -27,6 +30,23 @@ ENOUGH = 60
 MIN_SAMPLES = 5
 SAME_SECONDS = 0.001
 """The truth reads its clock beside the mark: apart by microseconds, unless its thread loses the CPU."""
+
+OWN_SERVER = """
+import sys, time
+import hotstage_marks as marks
+
+for line in sys.stdin:
+    request = marks.request_begin(line.strip(), endpoint="/v1/own", model="toy")
+    with marks.stage("lora_apply", modality="text", lora_rank=16, lora_module="q_proj", request=request):
+        time.sleep(0.02)
+    with marks.stage("rerank", modality="text", request=request):
+        time.sleep(0.03)
+    for tokens in range(1, 6):
+        time.sleep(0.01)
+        request.tokens(tokens)
+    request.end("ok", output_tokens=5)
+"""
+"""A server with a stage of its own and an adapter, which tells of each token and marks no decoding."""
 
 Document = dict[str, Any]
 
@@ -150,6 +170,14 @@ def test_first_tokens_are_where_decode_began_and_their_parts_add_up(told: Told):
             assert each["ttft_p95_seconds"] == pytest.approx(own[math.ceil(0.95 * len(own)) - 1], rel=1e-5)
         if own:
             assert sum(part["share"] for part in each["parts"]) == pytest.approx(1.0)
+    newest = told.get("/v1/frames?columns=ttft_samples,ttft_p95_seconds,itl_p50_seconds&seconds=3")["frames"][
+        -1
+    ]
+    columns = {each["modality"]: each["values"] for each in newest["entities"] if each["kind"] == "modality"}
+    for each in table["modalities"]:
+        assert columns[each["modality"]]["ttft_samples"] == each["ttft_samples"]
+        assert columns[each["modality"]].get("ttft_p95_seconds") == each["ttft_p95_seconds"]
+        assert columns[each["modality"]].get("itl_p50_seconds") == each["itl_p50_seconds"]
 
 
 def test_stages_that_use_the_gpu_tell_what_their_threads_waited_for(told: Told):
@@ -185,3 +213,47 @@ def test_the_command_shows_the_slowest_request_and_its_parts(told: Told):
     shown = CliRunner().invoke(requests_command, [slowest["id"], "--agent", address])
     assert shown.exit_code == 0, shown.output
     assert "llm_prefill" in shown.output
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    program = tmp_path / "server.py"
+    program.write_text(OWN_SERVER)
+    server = subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, text=True)
+    yield server
+    assert server.stdin is not None
+    server.stdin.close()
+    assert server.wait(10) == 0
+
+
+def test_a_servers_own_stage_its_adapter_and_its_tokens_are_told_by_their_names(
+    told: Told, own_server: subprocess.Popen[str]
+) -> None:
+    def attached() -> bool:
+        processes = told.get("/v1/coverage")["processes"]
+        return any(
+            (process["pid"], library["kind"], library["state"]) == (own_server.pid, "marks", "attached")
+            for process in processes
+            for library in process["libraries"]
+        )
+
+    wait_until(attached, "the marks of the server with a stage of its own")
+    assert own_server.stdin is not None
+    for number in range(3):
+        own_server.stdin.write(f"own-{number}\n")
+    own_server.stdin.flush()
+    wait_until(lambda: len(told.get("/v1/requests?stage=rerank")["requests"]) == 3, "three requests")
+    body = told.get("/v1/requests/own-2")
+    request, segments = body["request"], {each["name"]: each for each in body["segments"]}
+    assert (request["lora_rank"], request["lora_module"], request["output_tokens"]) == (16, "q_proj", 5)
+    assert segments["rerank"]["duration_seconds"] == pytest.approx(0.03, abs=0.02)
+    assert segments["rerank"]["parts"]["host_seconds"] == pytest.approx(
+        segments["rerank"]["duration_seconds"], abs=0.01
+    )
+    assert request["ttft_basis"] == "tokens_mark"
+    assert request["ttft_seconds"] == pytest.approx(0.06, abs=0.03)
+    assert request["itl_seconds"] == pytest.approx(0.01, abs=0.005)
+    components = told.get("/v1/components")["components"]
+    rows = {(row["stage"], row["lora_rank"], row["lora_module"]): row["count"] for row in components}
+    assert rows["rerank", None, None] == 3
+    assert rows["lora_apply", 16, "q_proj"] == 3

@@ -13,7 +13,7 @@ from hotstage.breaker.record import BreakerRecord
 from hotstage.config.settings import Config
 from hotstage.daemon.line import Line
 from hotstage.devices.samples import DEVICE_DTYPE, DeviceSample, DevicesState
-from hotstage.frame.entity import EntityKind
+from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.probes.samples import XidEvent
 from hotstage.stages.tracker import Tracker
 
@@ -37,6 +37,12 @@ def test_ordinary_traffic_opens_nothing_and_fills_frames(line: Line):
     kinds = {entity.kind for entity in frames[-1].entities}
     assert {EntityKind.stage, EntityKind.endpoint, EntityKind.route, EntityKind.instance} <= kinds
     assert line.history.latest is frames[-1]
+    for modality in ("text", "image"):
+        entity = Entity(EntityKind.modality, modality=modality)
+        assert frames[-1].value(entity, "ttft_samples") > 0
+    table = line.timings.latency(frames[-1].at_ns)
+    assert table.total.ttft_samples == frames[-1].value(HOST, "ttft_samples") > 0
+    assert line.timings.components(frames[-1].at_ns).request.count >= table.total.ttft_samples
 
 
 def test_an_xid_becomes_a_window_and_moves_the_gpus_breaker_in_one_tick(line: Line):
