@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from hotstage.config.section import SHAPE, Section, said
+from hotstage.config.section import SHAPE, Section, choices, said
 from hotstage.config.settings import Config
 from hotstage.config.source import Tree, parse_toml, parts_of, read_text
 from hotstage.errors import ConfigError
@@ -23,6 +23,7 @@ from hotstage.errors import ConfigError
 DEFAULT_FILE = Path("/etc/hotstage/config.toml")
 ENVIRONMENT_PREFIX = "HOTSTAGE_"
 _FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`(?: - at `\$\.?(?P<at>[^`]*)`)?")
+_NO_CHOICE = "Invalid enum value"
 _AT = re.compile(r" - at `\$\.?(?P<at>[^`]*)`")
 
 
@@ -138,10 +139,13 @@ def _value(struct: type[Section], key: str, text: str, variable: str) -> Any:
     except msgspec.ValidationError as first:
         try:
             return msgspec.to_builtins(msgspec.convert(json.loads(text), kind))
-        except (ValueError, RecursionError):
-            raise ConfigError(
-                f"{variable}: {first}", remedy="lists and tables are written as JSON"
-            ) from first
+        except (ValueError, RecursionError) as second:
+            remedy = "lists and tables are written as JSON"
+            reason = str(second if str(second).startswith(_NO_CHOICE) else first)
+            if reason.startswith(_NO_CHOICE):
+                reason = _AT.sub("", reason)
+                remedy = _one_of(reason, choices(kind))
+            raise ConfigError(f"{variable}: {reason}", remedy=remedy) from first
 
 
 def _convert(tree: Tree, place: str, text: str = "") -> Config:
@@ -165,21 +169,27 @@ def _explain(message: str, place: str, text: str) -> ConfigError:
     at = found["at"] if (found := _AT.search(message)) else ""
     key = at.rsplit(".", 1)[-1]
     reason = _AT.sub("", message)
-    if "matching regex" in reason and (shape := _shape_of(at)):
+    kind = _type_at(at)
+    if "matching regex" in reason and (shape := said(kind, SHAPE)):
         reason = f"Expected {shape}"
-    return ConfigError(
-        f"{place}{_line_of(text, key)}: `{at}`: {reason}",
-        remedy="`hotstage config schema` lists every key with its type and unit",
-    )
+    remedy = "`hotstage config schema` lists every key with its type and unit"
+    if reason.startswith(_NO_CHOICE) and (known := choices(kind)):
+        remedy = _one_of(reason, known)
+    return ConfigError(f"{place}{_line_of(text, key)}: `{at}`: {reason}", remedy=remedy)
 
 
-def _shape_of(at: str) -> str | None:
-    """What the key of a msgspec path expects, in words."""
+def _one_of(reason: str, known: tuple[str, ...]) -> str:
+    """The remedy for a word that is none of the known ones."""
+    word = reason.removeprefix(_NO_CHOICE).strip(" '")
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    meant = f"did you mean `{close[0]}`? " if close else ""
+    return f"{meant}it is one of {', '.join(known)}"
+
+
+def _type_at(at: str) -> Any:
+    """The type of the key that a msgspec path leads to; None where there is none."""
     struct, _, key = re.sub(r"\[[^\]]*\]", "", at).rpartition(".")
-    for name, kind in hints_at(struct):
-        if name == key:
-            return said(kind, SHAPE)
-    return None
+    return dict(hints_at(struct)).get(key)
 
 
 def hints_at(at: str) -> list[tuple[str, Any]]:

@@ -7,7 +7,7 @@ what it holds (`HOLDS`), so that whoever shows a configuration knows what to hid
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from msgspec import Meta, Struct
 
@@ -85,3 +85,10 @@ def said(kind: Any, key: str) -> str | None:
         if isinstance(meta, Meta) and key in (meta.extra or {}):
             return str((meta.extra or {})[key])
     return next(filter(None, (said(each, key) for each in getattr(kind, "__args__", ()))), None)
+
+
+def choices(kind: Any) -> tuple[str, ...]:
+    """The words that a type allows, those of a list's or union's members too; empty where it is no choice."""
+    if get_origin(kind) is Literal:
+        return tuple(map(str, get_args(kind)))
+    return next(filter(None, (choices(each) for each in getattr(kind, "__args__", ()))), ())

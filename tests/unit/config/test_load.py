@@ -219,3 +219,46 @@ def test_no_key_moves_a_terminal_or_makes_a_line_of_a_log(write, key: str):
         load(write(f"{key} = 1\n"))
     assert caught.value.message.isprintable()
     assert "there is no section [a" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "remedy"),
+    [
+        (
+            '[probes]\nloader = "libbfp"',
+            ":2: `probes.loader`",
+            "did you mean `libbpf`? it is one of auto, libbpf, bcc",
+        ),
+        ('[log]\nlevel = "loud"', ":2: `log.level`", "it is one of debug, info, warning, error"),
+        (
+            '[breakers]\nscopes = ["stage", "hosts"]',
+            ":2: `breakers.scopes[1]`",
+            "did you mean `host`? it is one of host, gpu, stage, modality, endpoint, instance",
+        ),
+        (
+            '[[notify.destinations]]\nname = "a"\nformat = "json"',
+            ":3: `notify.destinations[0].format`",
+            "it is one of cloudevents, plain, slack, alertmanager, alertmanager_webhook",
+        ),
+    ],
+)
+def test_a_word_that_is_no_choice_is_told_the_choices(write, text, place, remedy):
+    with pytest.raises(ConfigError) as refused:
+        load(write(text), {})
+    assert place in refused.value.message
+    assert remedy in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "remedy"),
+    [
+        ("HOTSTAGE_PROBES_RUNG", "X", "it is one of auto, S, M, P"),
+        ("HOTSTAGE_BREAKERS_SCOPES", '["hosts"]', "did you mean `host`? it is one of host, gpu, "),
+        ("HOTSTAGE_BREAKERS_SCOPES", "host", "lists and tables are written as JSON"),
+    ],
+)
+def test_a_variable_that_is_no_choice_is_told_the_choices(tmp_path, variable, value, remedy):
+    with pytest.raises(ConfigError) as refused:
+        load(None, {variable: value})
+    assert variable in refused.value.message
+    assert refused.value.remedy.startswith(remedy)
