@@ -11,6 +11,7 @@ import io
 import json
 import os
 import socket
+import ssl
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,20 +41,36 @@ class AgentClient:
         url: str | None = None,
         socket_path: str | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
+        ca_file: str | None = None,
+        token: str | None = None,
     ) -> None:
+        """`ca_file` is whom to trust beside those that this machine trusts; `token` is sent over TLS only."""
         self._url = url
         self._socket_path = socket_path
         self._timeout_seconds = timeout_seconds
+        self._ca_file = ca_file
+        self._token = token
 
     @classmethod
     def of(
-        cls, config: HttpConfig, url: str | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS
+        cls,
+        config: HttpConfig,
+        url: str | None = None,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        ca_file: str | None = None,
+        token: str | None = None,
     ) -> AgentClient:
         """The agent at `url`, else the configured one: by socket if this user may use it."""
         if not url and os.access(config.socket, os.R_OK | os.W_OK):
             return cls(socket_path=config.socket, timeout_seconds=timeout_seconds)
         scheme = "http" if config.tls_certificate_file is None else "https"
-        return cls(url=url or f"{scheme}://{config.listen}", timeout_seconds=timeout_seconds)
+        return cls(
+            url=url or f"{scheme}://{config.listen}",
+            timeout_seconds=timeout_seconds,
+            ca_file=ca_file,
+            token=token,
+        )
 
     @property
     def address(self) -> str:
@@ -68,6 +85,8 @@ class AgentClient:
         payload = None if body is None else json.dumps(body).encode()
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         connection = self._connect()
+        if self._token is not None and isinstance(connection, http.client.HTTPSConnection):
+            headers["Authorization"] = f"Bearer {self._token}"
         try:
             connection.request(method, path, payload, headers)
             with connection.getresponse() as response:
@@ -75,6 +94,11 @@ class AgentClient:
         except PermissionError as error:
             raise PrivilegeError(
                 f"{self.address}: not allowed to connect", remedy="run as root or join the socket's group"
+            ) from error
+        except ssl.SSLCertVerificationError as error:
+            raise PeerError(
+                f"{self.address}: its certificate is not trusted: {plain(error.verify_message)}",
+                remedy="name the certificate, or that of its issuer, with --ca-file",
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise PeerError(
@@ -89,13 +113,31 @@ class AgentClient:
         if self._socket_path:
             made: http.client.HTTPConnection = _UnixConnection(self._socket_path, self._timeout_seconds)
         else:
-            kind, host, port = _parts(self._url or "")
-            made = kind(host, port, timeout=self._timeout_seconds)
+            is_secure, host, port = _parts(self._url or "")
+            if is_secure:
+                context = _trusting(self._ca_file)
+                made = http.client.HTTPSConnection(host, port, timeout=self._timeout_seconds, context=context)
+            else:
+                made = http.client.HTTPConnection(host, port, timeout=self._timeout_seconds)
         made.response_class = _Response
         return made
 
 
-def _parts(url: str) -> tuple[type[http.client.HTTPConnection], str, int | None]:
+def _trusting(ca_file: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:
+            raise HotstageError(
+                f"{ca_file}: no certificates can be read: {error.strerror or error}",
+                remedy="--ca-file names a PEM file with at least one certificate",
+            ) from error
+    return context
+
+
+def _parts(url: str) -> tuple[bool, str, int | None]:
+    """(over TLS, host, port)."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -103,8 +145,7 @@ def _parts(url: str) -> tuple[type[http.client.HTTPConnection], str, int | None]
         host, port = None, None
     if not host or parts.scheme not in {"http", "https"}:
         raise HotstageError(f"{url}: not an http(s) URL", remedy="for example http://127.0.0.1:9178")
-    is_secure = parts.scheme == "https"
-    return http.client.HTTPSConnection if is_secure else http.client.HTTPConnection, host, port
+    return parts.scheme == "https", host, port
 
 
 def _answer(status: int, text: bytes, address: str, path: str) -> dict[str, Any]:

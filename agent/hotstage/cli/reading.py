@@ -15,7 +15,10 @@ import click
 from hotstage.cli.client import AgentClient
 from hotstage.config.load import load
 from hotstage.config.settings import Config
+from hotstage.config.source import read_text
 from hotstage.errors import PeerError
+
+_TLS = "hotstage.cli.reading.tls"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,16 +36,28 @@ def config_file() -> Path | None:
 
 
 def reading(command: F) -> F:
-    """What every verb has that reads a running agent: `--json`, `--agent URL`, and distrust of the answer."""
+    """What every verb has that reads a running agent: `--json`, `--agent URL`, `--ca-file` and `--token-file`
+    for one behind TLS, and distrust of the answer.
+    """
 
     @functools.wraps(command)
-    def distrustful(*args: Any, **named: Any) -> Any:
+    def distrustful(*args: Any, ca_file: str | None, token_file: Path | None, **named: Any) -> Any:
+        click.get_current_context().meta[_TLS] = ca_file, token_file
         with understood():
             return command(*args, **named)
 
     json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
     address = click.option("--agent", "agent_url", metavar="URL", help="Address of the agent's API.")
-    return cast("F", address(json_flag(distrustful)))
+    ca_file = click.option(
+        "--ca-file", metavar="FILE", help="Certificates to trust, PEM, where the agent's is not a public one."
+    )
+    token_file = click.option(
+        "--token-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Bearer token, for TLS only.",
+    )
+    return cast("F", address(ca_file(token_file(json_flag(distrustful)))))
 
 
 @contextlib.contextmanager
@@ -59,4 +74,6 @@ def understood() -> Iterator[None]:
 
 def agent_client(agent_url: str | None) -> AgentClient:
     """The agent that a reading verb asks."""
-    return AgentClient.of(configuration().http, agent_url)
+    ca_file, token_file = click.get_current_context().meta.get(_TLS, (None, None))
+    token = None if token_file is None else read_text(token_file).strip()
+    return AgentClient.of(configuration().http, agent_url, ca_file=ca_file, token=token)

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -89,8 +90,11 @@ def seconds(value: float | None) -> str:
 
 
 def clock_time(value: str | None) -> str:
-    """The time of day of an RFC 3339 date, for tables; the date is in the JSON."""
-    return DASH if value is None else value[11:19]
+    """An RFC 3339 time in UTC, for tables: its time of day, after its date where that is not today."""
+    if value is None:
+        return DASH
+    is_today = value[:10] == f"{datetime.now(UTC):%Y-%m-%d}"
+    return value[11:19] if is_today else f"{value[:10]} {value[11:19]}"
 
 
 def entity(value: Mapping[str, Any]) -> str:

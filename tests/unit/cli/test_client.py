@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 import time
 
 import pytest
 from click.testing import CliRunner
+from support.certificates import self_signed
+from support.receivers import RawReceiver, Reply
 
 from hotstage.cli.client import AgentClient
 from hotstage.cli.doctor.finding import Status
@@ -150,3 +153,47 @@ def test_doctor_says_that_another_program_answers(peer, shape, tmp_path):
     assert agent_coverage(host) in (None, frozenset())
     (finding,) = check_agent(host)
     assert finding.status in (Status.ABSENT, Status.WARN)
+
+
+@pytest.fixture
+def behind_tls(tmp_path):
+    """An agent's coverage behind TLS; its certificate is its own, and its name is localhost."""
+    certificate, key = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    body = {"version": 1, "processes": [], "attached": 0, "emulated": 0, "loader": "libbpf", "rung": "S"}
+    with RawReceiver(lambda request, before: Reply(200, body=json.dumps(body).encode()), context) as receiver:
+        yield receiver, certificate, tmp_path
+
+
+def verb(receiver, *words):
+    return CliRunner().invoke(cli, ["coverage", "--json", "--agent", receiver.url, *words])
+
+
+def test_an_agent_behind_tls_is_read_with_its_certificate_and_a_token(behind_tls):
+    receiver, certificate, folder = behind_tls
+    (folder / "token").write_text("not-a-secret\n")
+    done = verb(receiver, "--ca-file", certificate, "--token-file", str(folder / "token"))
+    assert (done.exit_code, json.loads(done.stdout)["rung"]) == (0, "S")
+    assert receiver.requests[0].headers["authorization"] == "Bearer not-a-secret"
+
+
+def test_a_certificate_that_nobody_trusts_is_told_with_the_remedy(behind_tls):
+    receiver, _, folder = behind_tls
+    done = verb(receiver)
+    assert done.exit_code != 0
+    assert isinstance(done.exception, PeerError)
+    assert "certificate is not trusted: self-signed certificate" in done.exception.message
+    assert "--ca-file" in done.exception.remedy
+    (folder / "empty.pem").write_text("")
+    for name in ("empty.pem", "missing.pem"):
+        refused = verb(receiver, "--ca-file", str(folder / name))
+        assert name in refused.exception.message
+    assert receiver.requests == []
+
+
+def test_a_token_is_never_sent_in_the_clear(tmp_path):
+    (tmp_path / "token").write_text("not-a-secret")
+    with RawReceiver(lambda request, before: Reply(200, body=b"{}")) as receiver:
+        verb(receiver, "--token-file", str(tmp_path / "token"))
+        assert "authorization" not in receiver.requests[0].headers

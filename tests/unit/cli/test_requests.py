@@ -105,7 +105,7 @@ def test_the_list_is_newest_first_with_first_token_and_what_was_slowest(run, age
     header, newest, oldest = cells(run())
     assert header[:3] == ["number", "request", "endpoint"]
     assert newest == [
-        "2", "r-2", "/v1/chat", "image", "ok", "22:14:10",
+        "2", "r-2", "/v1/chat", "image", "ok", "2023-11-14 22:14:10",
         "400 ms", "100 ms", "30 ms", "11", "llm_decode 75%",
     ]  # fmt: skip
     assert oldest[0] == "1"

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
@@ -74,3 +75,10 @@ def test_json_keeps_every_value_and_controls_nothing(capsys, name):
 def test_lines_stay_lines_and_each_is_plain(capsys):
     terminal.say("one\n\x1b[31mtwo")
     assert capsys.readouterr().out == "one\n?[31mtwo\n"
+
+
+def test_a_time_of_another_day_has_its_date():
+    today = datetime.now(UTC)
+    assert terminal.clock_time(f"{today:%Y-%m-%d}T18:04:15.123Z") == "18:04:15"
+    assert terminal.clock_time("2024-02-29T18:04:15.123Z") == "2024-02-29 18:04:15"
+    assert terminal.clock_time(None) == terminal.DASH

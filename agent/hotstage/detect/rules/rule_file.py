@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from hotstage.errors import ConfigError
 from hotstage.frame.entity import EntityKind
 
 DEFAULT_FILE = Path(__file__).with_name("default.rules.toml")
+
+FILES_MAX = 256
+"""Files that one pattern may match."""
 
 _KEYS = ("alert", "expr", "entity", "for", "keep_firing_for", "labels", "annotations")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -93,7 +97,17 @@ def load_rules(
 def _files(patterns: Iterable[str], builtin: bool, problems: list[RuleProblem]) -> list[Path]:
     files = [DEFAULT_FILE] if builtin else []
     for pattern in patterns:
-        found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207  # an absolute pattern
+        if "**" in pattern:
+            problems.append(
+                RuleProblem(pattern, "-", "`**` would walk a whole tree of directories; name each of them")
+            )
+            continue
+        found = sorted(islice(glob.iglob(pattern), FILES_MAX + 1))  # noqa: PTH207  # an absolute pattern
+        if len(found) > FILES_MAX:
+            problems.append(
+                RuleProblem(pattern, "-", f"matches more than {FILES_MAX} files; make it narrower")
+            )
+            continue
         if not found and not glob.has_magic(pattern):
             problems.append(RuleProblem(pattern, "-", "no such file"))
         elif not found and (closed := _closed(pattern)):

@@ -161,3 +161,17 @@ def as_nobody():
         Path(name).chmod(0o755)
         yield Path(name)
         os.seteuid(0)
+
+
+def test_a_pattern_that_would_walk_a_tree_or_match_no_end_of_files_is_a_problem(tmp_path):
+    for number in range(257):
+        (tmp_path / f"{number}.toml").write_text("")
+    rules, problems = load_rules(["/**", f"{tmp_path}/**/*.toml", f"{tmp_path}/*.toml"], builtin=False)
+    assert rules == ()
+    assert [problem.message for problem in problems] == [
+        "`**` would walk a whole tree of directories; name each of them",
+        "`**` would walk a whole tree of directories; name each of them",
+        "matches more than 256 files; make it narrower",
+    ]
+    (tmp_path / "0.toml").unlink()
+    assert load_rules([f"{tmp_path}/*.toml"], builtin=False) == ((), ())
