@@ -220,3 +220,19 @@ def test_work_that_nothing_tells_of_is_explained_with_remedies(probes: Probes, w
     assert "never learned" in found["reason"]
     assert any("NVTX_INJECTION64_PATH" in remedy for remedy in found["remedies"])
     assert any('thread = "workload"' in each for each in document["threads"][0]["unattributed"]["remedies"])
+
+
+def test_new_rules_count_from_the_next_judgement_on(probes: Probes, workload: Workload) -> None:
+    court = Court(probes, StagesConfig(shipped_rules=False))
+    workload.launch(2)
+    court.judges(workload)
+    changed = StagesConfig(rules=[StageRule(stage="sample", library="libtarget_cuda*")], shipped_rules=False)
+    court.judge.take_over(changed, RuleSet(changed))
+    court.now_ns += 30 * SECOND  # its libraries had not been read
+    court.judges(workload)
+    workload.launch(13)
+    assert probes.count(workload.pid, LAUNCH, stage=15) == 13
+    court.judge.take_over(StagesConfig(shipped_rules=False), RuleSet(StagesConfig(shipped_rules=False)))
+    court.judges(workload)
+    workload.launch(17)
+    assert probes.count(workload.pid, LAUNCH, stage=NO_STAGE) == 2 + 17

@@ -53,7 +53,8 @@ class FactsBook:
 
     def __init__(self, table: ProcessTable, *, with_libraries: bool) -> None:
         self._table = table
-        self._with_libraries = with_libraries
+        self.with_libraries = with_libraries
+        """Whether libraries are read: as soon as a rule asks for one."""
         self._seen: dict[int, _Seen] = {}
 
     def process(self, pid: int, now_ns: int) -> ProcessFacts | None:
@@ -70,7 +71,7 @@ class FactsBook:
                 return None
             seen = self._seen[pid] = _Seen(ProcessFacts(identity), now_ns, now_ns - LIBRARIES_NS)
         libraries = seen.facts.libraries
-        if self._with_libraries and now_ns - seen.libraries_ns >= LIBRARIES_NS:
+        if self.with_libraries and now_ns - seen.libraries_ns >= LIBRARIES_NS:
             libraries, seen.libraries_ns = self._libraries(pid), now_ns
         seen.facts, seen.read_ns = self._read(identity, libraries), now_ns
         seen.threads.clear()

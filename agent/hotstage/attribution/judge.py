@@ -69,10 +69,19 @@ class Judge:
         self._tids: frozenset[int] = frozenset()
         self._marked: dict[int, tuple[int, int]] = {}  # pid → (marked launches, when they last grew)
         self._fitting: dict[int, tuple[ProcessFacts, dict[str | None, list[Rule]]]] = {}
+        self._next: tuple[StagesConfig, RuleSet] | None = None
         self.states: Mapping[int, ProcessState] = {}
+
+    def take_over(self, config: StagesConfig, rules: RuleSet) -> None:
+        """These rules from the next judgement on; any thread may call. What was learned stays."""
+        self._next = config, rules
 
     def advance(self, now_ns: int, *, engine_decodes: bool = False) -> None:
         """One judgement. `engine_decodes`: the one engine that is looked at says that it makes tokens."""
+        if self._next is not None:
+            (self._config, self._rules), self._next = self._next, None
+            self._facts.with_libraries = self._rules.uses_libraries
+            self._fitting.clear()
         rows = self._probes.threads()
         rows = rows[rows["tgid"] != 0]
         launches = self._probes.launches_by_source()

@@ -64,6 +64,10 @@ class Attribution:
         self._saved_ns = self._clock.monotonic_ns()
         self._thread.start()
 
+    def take_over(self, config: StagesConfig) -> None:
+        """Rules and steps of a new configuration; how programs are remembered needs a restart."""
+        self._judge.take_over(config, RuleSet(config))
+
     def close(self) -> None:
         """Waits for the thread, which never waits long unless procfs hangs; then it is left behind."""
         self._stop.set()

@@ -342,6 +342,7 @@ class Daemon:
             self._heart.reloaded(f"not reloaded: {reload.message}")
             return
         self._config = reload.config
+        self.attribution.take_over(reload.config.stages)
         self.sources.rules_left_out = ()
         self.meter.last_reload_successful = True
         log.info(

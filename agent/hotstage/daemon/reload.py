@@ -20,8 +20,11 @@ from hotstage.errors import ConfigError, HotstageError
 
 log = logging.getLogger(__name__)
 
-LIVE = ("detect.", "windows.", "breakers.", "log.level")
-"""What the running line can take over."""
+LIVE = (
+    *("detect.", "windows.", "breakers.", "log.level"),
+    *("stages.rules", "stages.shipped_rules", "stages.steps"),
+)
+"""What the running agent can take over."""
 LEARNED = (
     "detect.stage_latency_factor",
     "detect.stage_latency_floor_seconds",
