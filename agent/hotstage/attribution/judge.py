@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,21 @@ class Probes(Protocol):
     def decide_functions(self, pid: int, decisions: Mapping[int, FunctionDecision]) -> int: ...
 
     def learn_functions(self, is_learning: bool) -> None: ...
+
+
+class _Row(NamedTuple):
+    """What is looked at of a thread's state, by its names there."""
+
+    tid: int
+    source: int
+    stage: int
+    modality: int
+    inferred_stage: int
+    inferred_modality: int
+    stage_since_ns: int
+    steps: int
+    graph_steps: int
+    burst_steps: int
 
 
 class Judge:
@@ -138,13 +153,14 @@ class Judge:
         entries: dict[tuple[int, int], RuleEntry] = {
             (0, stream): _entry(rule, 0, stream) for stream, rule in by_stream.items()
         }
-        own = of_threads(rows)
-        for index, tid in enumerate(rows["tid"].tolist()):
+        columns = (rows[name].tolist() for name in _Row._fields)
+        for row, counted in zip(map(_Row, *columns), of_threads(rows), strict=True):
+            tid = row.tid
             name = self._facts.thread(pid, tid)
             fitting = self._rules_for(facts, name)
-            shape, by_step = self._shape(rows[index], now_ns)
+            shape, by_step = self._shape(row, now_ns)
             by_step &= not is_marked and not anchors and not fitting
-            threads.append(_thread(rows[index], name, own[index], fitting, shape, by_step, len(by_stream)))
+            threads.append(_thread(row, name, counted, fitting, shape, by_step, len(by_stream)))
             if len(threads) > THREADS_TOLD_LIMIT:
                 continue
             of_thread = dict(self._stream_entries(facts, name, streams))
@@ -187,9 +203,11 @@ class Judge:
             if fitting and (not base or fitting[0] is not base[0] or thread is not None):
                 yield stream.handle, fitting[0]
 
-    def _shape(self, row: np.void, now_ns: int) -> tuple[StepShape, bool]:
-        steps = self._steps.setdefault(int(row["tid"]), ThreadSteps())
-        shape = steps.advance(now_ns, int(row["steps"]), int(row["graph_steps"]), int(row["burst_steps"]))
+    def _shape(self, row: _Row, now_ns: int) -> tuple[StepShape, bool]:
+        steps = self._steps.get(row.tid)
+        if steps is None:
+            steps = self._steps[row.tid] = ThreadSteps()
+        shape = steps.advance(now_ns, row.steps, row.graph_steps, row.burst_steps)
         return shape, self._config.steps and steps.is_decided
 
     def _is_marked(self, pid: int, launches: LaunchSources | None, now_ns: int) -> bool:
@@ -255,7 +273,7 @@ def _with_streams(entries: Mapping[tuple[int, int], RuleEntry]) -> list[RuleEntr
 
 
 def _thread(
-    row: np.void,
+    row: _Row,
     name: str,
     launches: LaunchSources,
     fitting: Sequence[Rule],
@@ -263,16 +281,16 @@ def _thread(
     by_step: bool,
     stream_rules: int,
 ) -> ThreadFacts:
-    source = Source(min(int(row["source"]), max(Source)))
+    source = Source(min(row.source, max(Source)))
     is_marked = source in (Source.MARK, Source.NVTX)
-    stage = int(row["stage"] if is_marked else row["inferred_stage"])
+    stage = row.stage if is_marked else row.inferred_stage
     return ThreadFacts(
-        tid=int(row["tid"]),
+        tid=row.tid,
         name=name,
         source=source if stage != NO_STAGE else Source.NONE,
         stage=stage,
-        modality=int(row["modality"] if is_marked else row["inferred_modality"]),
-        since_ns=int(row["stage_since_ns"]) if is_marked and stage != NO_STAGE else None,
+        modality=row.modality if is_marked else row.inferred_modality,
+        since_ns=row.stage_since_ns if is_marked and stage != NO_STAGE else None,
         launches=launches,
         rules=tuple(fitting),
         shape=shape,

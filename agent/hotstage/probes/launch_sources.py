@@ -46,6 +46,21 @@ class LaunchSources:
 
 def of_threads(threads: NDArray[np.void]) -> list[LaunchSources]:
     """One for each of THREAD_DTYPE (T,), in order."""
+    return [LaunchSources(*row) for row in zip(*_columns(threads).tolist(), strict=True)]
+
+
+def by_process(threads: NDArray[np.void]) -> dict[int, LaunchSources]:
+    """Sums of THREAD_DTYPE (T,) by pid."""
+    pids, slots = np.unique(threads["tgid"], return_inverse=True)
+    sums = np.zeros((5, len(pids)), np.int64)
+    for total, column in zip(sums, _columns(threads), strict=True):
+        np.add.at(total, slots, column)
+    rows = zip(*sums.tolist(), strict=True)
+    return {pid: LaunchSources(*row) for pid, row in zip(pids.tolist(), rows, strict=True)}
+
+
+def _columns(threads: NDArray[np.void]) -> NDArray[np.int64]:
+    """(5, T) launches in the order of `LaunchSources`."""
     total, none, rule, fingerprint = (
         threads[name].astype(np.int64)
         for name in ("launch_total", "unattributed_total", "rule_total", "fingerprint_total")
@@ -55,8 +70,7 @@ def of_threads(threads: NDArray[np.void]) -> list[LaunchSources]:
     pending = np.where(is_open, total - threads["flushed_launch_total"].astype(np.int64), 0)
     nvtx = threads["nvtx_total"].astype(np.int64) + np.maximum(pending, 0)
     mark = np.maximum(total - none - rule - fingerprint - nvtx, 0)
-    columns = (each.tolist() for each in (mark, nvtx, rule, fingerprint, none))
-    return [LaunchSources(*row) for row in zip(*columns, strict=True)]
+    return np.stack([mark, nvtx, rule, fingerprint, none])
 
 
 class SourcesBook:
@@ -68,7 +82,7 @@ class SourcesBook:
 
     def keep(self, threads: NDArray[np.void]) -> None:
         """THREAD_DTYPE rows that were taken out."""
-        for pid, launches in zip(threads["tgid"].tolist(), of_threads(threads), strict=True):
+        for pid, launches in by_process(threads).items():
             self._ended[pid] = self._ended.get(pid, LaunchSources()) + launches
 
     def forget(self, pids: Collection[int]) -> None:
@@ -79,7 +93,7 @@ class SourcesBook:
     def sum(self, threads: NDArray[np.void]) -> Mapping[int, LaunchSources]:
         """By pid, threads that live and that ended."""
         found = dict(self._ended)
-        for pid, launches in zip(threads["tgid"].tolist(), of_threads(threads), strict=True):
+        for pid, launches in by_process(threads).items():
             found[pid] = found.get(pid, LaunchSources()) + launches
         return found
 
