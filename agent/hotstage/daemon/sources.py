@@ -88,6 +88,10 @@ class LiveSources:
     def remember_frames(self, frames: tuple[Frame, ...]) -> None:
         self._frames = frames
 
+    def expired(self, events: int) -> None:
+        """So many more events have expired."""
+        self.events_expired += events
+
     def coverage(self) -> Document:
         return self._engine.coverage().as_json()
 

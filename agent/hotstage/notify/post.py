@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import socket
 import ssl
@@ -59,7 +60,11 @@ class Poster:
         connection: socket.socket = socket.create_connection((address, target.port), timeout=connect_seconds)
         # Head and body are two writes; without this the second waits for an acknowledgement of the first.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        cut = _Cut(connection, until - time.monotonic())
+        try:
+            cut = _Cut(connection, until - time.monotonic())
+        except RuntimeError as error:  # this process may have no more threads now
+            connection.close()
+            raise OSError(errno.EAGAIN, f"its deadline cannot be kept: {error}") from error
         try:
             if target.is_tls:
                 # The name is checked against the certificate, the address was checked before.

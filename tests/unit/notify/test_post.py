@@ -260,3 +260,15 @@ def test_retry_after_as_a_date():
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
     assert 85 < retry_after(later) < 91
     assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+
+
+def test_where_no_thread_can_be_started_nothing_is_sent_and_the_attempt_has_failed(
+    listen, target, monkeypatch
+):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    port = listen(lambda connection: connection.recv(1))
+    monkeypatch.setattr(threading.Timer, "start", start)
+    with pytest.raises(OSError, match="deadline cannot be kept: can't start new thread"):
+        Poster(Limits(1.0, 1.0)).post(target(port), {}, b"{}", "127.0.0.1")

@@ -10,6 +10,7 @@ libraries.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections import deque
@@ -20,6 +21,8 @@ from typing import Any
 STUCK_LIMIT = 16
 """Abandoned threads that may exist at a time; past that, nothing new is looked up until one comes back."""
 _WORKERS = 4
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,10 @@ class Lookups:
         self._stuck_places: list[Hashable] = []
         self._pending = 0
         self._is_closed = False
-        for _ in range(_WORKERS):
-            self._start_worker()
+        self.refused_threads = 0
+        """How often no worker could be started: the process may have no more threads now."""
+        self._missing = _WORKERS
+        self._start_missing()
 
     @property
     def pending(self) -> int:
@@ -114,8 +119,17 @@ class Lookups:
         for outcome, job in unfetched:
             _discard(outcome, job)
 
-    def _start_worker(self) -> None:
-        threading.Thread(target=self._work, name="hotstage-lookup", daemon=True).start()
+    def _start_missing(self) -> None:
+        """Start the workers that there should be; one that cannot be is tried again when time has passed."""
+        while self._missing:
+            try:
+                threading.Thread(target=self._work, name="hotstage-lookup", daemon=True).start()
+            except RuntimeError as error:
+                if not self.refused_threads:
+                    log.warning("a look-up has no thread, it waits: %s", error)
+                self.refused_threads += 1
+                return
+            self._missing -= 1
 
     def _work(self) -> None:
         while job := self._next_job():
@@ -176,8 +190,8 @@ class Lookups:
             self.abandoned_total += len(late)
             if late:
                 self._lock.notify_all()
-        for _ in late:
-            self._start_worker()
+        self._missing += len(late)
+        self._start_missing()
 
 
 def _discard(outcome: Outcome, job: _Job) -> None:

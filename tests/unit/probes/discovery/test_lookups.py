@@ -122,3 +122,35 @@ def test_one_place_takes_one_worker_however_many_ask_there(lookups: Lookups) -> 
     assert [outcome.key for outcome in wait_for(lookups, 1)] == ["other"]
     release.set()
     assert len(wait_for(lookups, 21)) == 21
+
+
+def test_where_no_thread_can_be_started_look_ups_wait_for_one(clock: Any, monkeypatch: Any) -> None:
+    started, room = threading.Thread.start, [1]
+
+    def start(thread: threading.Thread) -> None:
+        if not room[0]:
+            raise RuntimeError("can't start new thread")
+        room[0] -= 1
+        started(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    pool = Lookups(DEADLINE_SECONDS, clock.monotonic_ns)
+    hanging = threading.Event()
+    try:
+        assert pool.refused_threads == 1
+        pool.submit("stuck", "nfs", hanging.wait)
+        pool.submit("fine", "disk", lambda: 42)
+        while not pool._running:
+            pass
+        clock.advance(DEADLINE_SECONDS + 1)
+        (late,) = pool.finished()
+        assert isinstance(late.error, TimeoutError)
+        assert pool.refused_threads >= 2
+        room[0] = 4
+        pool.submit("later", "tape", lambda: 43)
+        done = pool.finished()  # a look at what is done starts what is missing
+        done += wait_for(pool, 2 - len(done))
+        assert {each.result for each in done} == {42, 43}
+    finally:
+        hanging.set()
+        pool.close()
