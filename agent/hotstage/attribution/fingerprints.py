@@ -19,7 +19,7 @@ from hotstage.stages.stage import Modality, Stage
 
 ANCHOR_SHARE = 0.95
 MIN_LAUNCHES = 50
-SHARED_SHARE = 0.01
+SHARED_SHARE = 0.001
 """A stage that launches less of a function than this does not count as one that launches it."""
 FUNCTIONS_LIMIT = 4096
 COUNT_LIMIT = 1 << 24
