@@ -342,6 +342,24 @@ static __always_inline void set_thread_stage(struct thread_state *thread, __u32 
 	thread->request_hash = request_hash;
 }
 
+static __always_inline __u8 batch_flag(__u64 word)
+{
+	return HOTSTAGE_WORD_STAGE(word) % 128 + 1;
+}
+
+/*
+ * Whom the thread works for after the end of a stage: the same request, as stages nest, but nobody
+ * by name where it is back in its batch or in no stage.
+ */
+static __always_inline __u64 resumed_request(const struct thread_state *thread, __u64 restored,
+					     __u64 request_hash)
+{
+	if (HOTSTAGE_WORD_STAGE(restored) == HOTSTAGE_NO_STAGE ||
+	    (thread->in_batch && thread->in_batch == batch_flag(restored)))
+		return 0;
+	return request_hash;
+}
+
 /* hotstage_mark_stage_begin(word, request_hash, tokens) */
 SEC("uprobe")
 int mark_stage_begin(struct pt_regs *ctx)
@@ -377,9 +395,8 @@ int mark_stage_end(struct pt_regs *ctx)
 	struct request_state *request;
 
 	if (thread)
-		set_thread_stage(
-			thread, tid, restored,
-			HOTSTAGE_WORD_STAGE(restored) == HOTSTAGE_NO_STAGE ? 0 : request_hash, now);
+		set_thread_stage(thread, tid, restored,
+				 resumed_request(thread, restored, request_hash), now);
 	if (!request_hash)
 		return 0;
 	request = request_of(request_hash);
@@ -490,7 +507,7 @@ int mark_batch_begin(struct pt_regs *ctx)
 	if (bpf_map_update_elem(&batches, &tid, &batch, BPF_ANY))
 		count_loss(LOST_BATCHES);
 	else
-		thread->in_batch = 1;
+		thread->in_batch = batch_flag(PT_REGS_PARM2(ctx));
 	return 0;
 }
 

@@ -213,7 +213,7 @@ struct thread_state {
 	__u64 pushed_context;
 	__u64 run_delay_ns; /* the task's time on the run queue as it was at the last mark */
 	__u64 wait_ns[HOTSTAGE_WAITS]; /* by enum hotstage_wait, since the last mark */
-	__u8 in_batch;
+	__u8 in_batch; /* 0, or 1 + the stage of the batch that it is in */
 	/* Without a mark: what its work counts as, and what stage_rules said of it. */
 	__u8 inferred_stage;
 	__u8 inferred_modality;

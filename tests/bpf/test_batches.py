@@ -70,6 +70,17 @@ def test_the_threads_calls_count_for_the_batchs_stage_and_no_longer(
     server.do("end", 0, 0, 0)
 
 
+def test_what_is_done_by_name_within_a_batch_is_not_the_batchs(probes: Probes, start: StartServer) -> None:
+    server, shares = start(probes), BatchShares()
+    look(probes, shares)
+    for number in (0, 1):
+        server.do("begin", number)
+    server.do("nested", 9)
+    assert launches_of(look(probes, shares), server.pid) == pytest.approx({0: 2.0, 1: 71.0})
+    for number in (0, 1):
+        server.do("end", number, 0, 0)
+
+
 def test_a_batch_is_never_worth_more_than_its_work_whatever_is_said(
     probes: Probes, start: StartServer
 ) -> None:

@@ -109,6 +109,25 @@ static void batch(uint64_t id, uint64_t count, uint64_t launches)
 	}
 }
 
+/* Within a batch of request 1: work for request 0 by name, and for a part of the batch; before, between, after. */
+static void nested(uint64_t id)
+{
+	struct hotstage_batch part = {.version = 1, .size = sizeof(part), .batch_id = id, .tokens_total = 1, .members = 1};
+
+	part.member[0] = (struct batch_member){.request_hash = FIRST + 1, .tokens = 1, .stage = 12};
+	hotstage_mark_batch_begin(id, WORD(13, 0));
+	launch(10);
+	hotstage_mark_stage_begin(WORD(8, 1), FIRST, 0);
+	launch(2);
+	hotstage_mark_stage_end(WORD(8, 1), FIRST, WORD(13, 0), 0);
+	launch(20);
+	hotstage_mark_stage_begin(WORD(9, 1), 0, 0);
+	launch(1);
+	hotstage_mark_stage_end(WORD(9, 1), 0, WORD(13, 0), 0);
+	launch(40);
+	hotstage_mark_batch_end(&part, NO_WORD);
+}
+
 /* What no server would say. */
 static void lie(uint64_t id, uint64_t parts, uint64_t members)
 {
@@ -213,6 +232,8 @@ static void obey(const char *verb, uint64_t a, uint64_t b, uint64_t c)
 		interleave(a);
 	else if (!strcmp(verb, "batch"))
 		batch(a, b, c);
+	else if (!strcmp(verb, "nested"))
+		nested(a);
 	else if (!strcmp(verb, "lie"))
 		lie(a, b, c);
 	else if (!strcmp(verb, "burst"))
