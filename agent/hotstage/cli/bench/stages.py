@@ -105,7 +105,7 @@ def stages_report(
         "sources": {mode: _source(each) for mode, each in confusions.items()},
         "p95": p95,
         "goals": {**GOALS, "unattributed_ratio": UNATTRIBUTED_GOAL, "p95_error_ratio_max": P95_GOAL},
-        "within_goals": _is_within(sources, accuracy, unattributed, errors),
+        "within_goals": is_within(sources, accuracy, unattributed, errors),
     }
 
 
@@ -141,7 +141,7 @@ def _source(confusion: Confusion) -> dict[str, Any]:
     }
 
 
-def _is_within(
+def is_within(
     sources: Collection[str],
     accuracy: Mapping[str, float],
     unattributed: Mapping[str, float | None],
