@@ -20,6 +20,7 @@ import yaml
 from support.dashboards import ROOT
 
 from hotstage.cli.demo import demo
+from hotstage.config.load import DEFAULT_FILE, load
 from hotstage.notify import receiver
 
 HOME = ROOT / "deploy/container"
@@ -38,9 +39,14 @@ PROGRAMS = {
 every_service = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
+def volumes(name: str) -> list[str]:
+    """What a service mounts where no variable is set."""
+    return [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", each) for each in SERVICES[name].get("volumes", [])]
+
+
 def mounts(name: str) -> dict[str, str]:
     """Place in the container → what is mounted there; options left out."""
-    return {each.split(":")[1]: each.split(":")[0] for each in SERVICES[name].get("volumes", [])}
+    return {each.split(":")[1]: each.split(":")[0] for each in volumes(name)}
 
 
 @cache
@@ -76,7 +82,7 @@ def test_a_service_says_whether_it_is_well(name):
 
 @every_service
 def test_what_is_mounted_from_the_repository_exists_and_is_read_only(name):
-    for mount in SERVICES[name].get("volumes", []):
+    for mount in volumes(name):
         source, _, options = mount.partition(":")
         if source.startswith("."):
             assert (HOME / source).resolve().exists(), mount
@@ -147,6 +153,14 @@ def test_grafana_reads_the_engines_where_they_listen():
     sources = yaml.safe_load((ROOT / "grafana/provisioning/datasources/hotstage.yaml").read_text())
     for source, service in zip(sources["datasources"], ("prometheus", "victoriametrics"), strict=True):
         assert source["url"].removeprefix("http://") in " ".join(SERVICES[service]["command"])
+
+
+def test_up_has_settings_where_it_looks_for_them():
+    file = HOME / mounts("hotstage")[str(DEFAULT_FILE)]
+    config = load(file, {})
+    assert config.http.listen == "127.0.0.1:9178", "what Prometheus scrapes"
+    written = (HOME / "compose.yaml").read_text(encoding="utf-8")
+    assert f"${{HOTSTAGE_CONFIG:-{mounts('hotstage')[str(DEFAULT_FILE)]}}}:{DEFAULT_FILE}:ro" in written
 
 
 def test_the_demo_knows_its_options_and_listens_where_it_is_scraped():
