@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hotstage.config.settings import Destination, NotifyConfig
+from hotstage.config.notify import Destination, NotifyConfig
 from hotstage.notify.receiver import Receiver
 from hotstage.notify.signing import Secret
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from support.monitoring import alertmanager
 
-from hotstage.config.settings import Destination, NotifyConfig
+from hotstage.config.notify import Destination, NotifyConfig
 from hotstage.notify.formats.alert import fingerprint
 
 CONFIG = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}

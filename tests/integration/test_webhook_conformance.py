@@ -18,7 +18,7 @@ import standardwebhooks
 from support.receivers import RawReceiver, Reply
 
 from hotstage.clock import SystemClock
-from hotstage.config.settings import Destination, NotifyConfig
+from hotstage.config.notify import Destination, NotifyConfig
 from hotstage.notify.process import Notifier
 
 OLD, NEW, FOREIGN = ("whsec_" + base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2, 3))

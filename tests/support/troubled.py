@@ -26,8 +26,9 @@ from hotstage.cli.demo.run import _unattached
 from hotstage.cli.demo.simulated import SimulatedHost
 from hotstage.clock import SystemClock
 from hotstage.config.engines import EngineEndpoint, EnginesConfig
+from hotstage.config.notify import Destination
 from hotstage.config.render import toml
-from hotstage.config.settings import Config, Destination, OtlpConfig, ProbesConfig
+from hotstage.config.settings import Config, OtlpConfig, ProbesConfig
 from hotstage.errors import HotstageError
 from hotstage.simhost.gpus import GPUS
 from hotstage.simhost.page import PAGE_FILE, Device, Page

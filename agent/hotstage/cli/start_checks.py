@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from hotstage.api.access import Access, group_id, parse_address
-from hotstage.config.settings import Config, Destination
+from hotstage.config.notify import Destination
+from hotstage.config.settings import Config
 from hotstage.engines.target import read_targets as read_engines
 from hotstage.errors import ConfigError, HotstageError
 from hotstage.notify.destinations import read_targets, unsafe

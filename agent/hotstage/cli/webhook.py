@@ -18,7 +18,7 @@ import click
 from hotstage.cli.reading import configuration
 from hotstage.cli.terminal import print_json, print_table, say, seconds
 from hotstage.clock import SystemClock, rfc3339
-from hotstage.config.settings import NotifyConfig
+from hotstage.config.notify import NotifyConfig
 from hotstage.errors import ConfigError, HotstageError, PreflightError
 from hotstage.notify.attempt import Outcome
 from hotstage.notify.db import Counts, HeldEvent, counts

@@ -11,8 +11,10 @@ import msgspec
 
 from hotstage.config.engines import EngineEndpoint
 from hotstage.config.load import sections
+from hotstage.config.notify import Destination
 from hotstage.config.section import HOLDS, Section, said
-from hotstage.config.settings import Config, Destination, SloObjective
+from hotstage.config.settings import Config
+from hotstage.config.slo import SloObjective
 from hotstage.config.stages import StageRule
 
 GENERATED = (

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from hotstage.config.settings import Destination
+from hotstage.config.notify import Destination
 from hotstage.config.source import read_text
 from hotstage.errors import ConfigError
 from hotstage.notify.signing import Secret, parse_secrets

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
-from hotstage.config import settings
+from hotstage.config.notify import Destination
 from hotstage.config.render import redacted_url
 from hotstage.errors import ConfigError
 from hotstage.notify import addresses
@@ -59,7 +59,7 @@ class Target:
     """Tells whether the URL is still the same, without holding it."""
 
     @classmethod
-    def of(cls, config: settings.Destination, environment: Mapping[str, str]) -> Target:
+    def of(cls, config: Destination, environment: Mapping[str, str]) -> Target:
         """Raises ConfigError that names the destination; never shows a secret."""
         where = _where(config)
         url = destination_url(config, environment, where)
@@ -130,7 +130,7 @@ class RefusedTarget:
 
 
 def read_targets(
-    destinations: Iterable[settings.Destination], environment: Mapping[str, str]
+    destinations: Iterable[Destination], environment: Mapping[str, str]
 ) -> tuple[list[Target], list[RefusedTarget]]:
     """Those to deliver to, and those refused. Raises ConfigError for two of one name: only a name tells whom
     an event waits for.
@@ -155,7 +155,7 @@ def read_targets(
     return targets, refused
 
 
-def unsafe(destinations: Iterable[settings.Destination]) -> list[ConfigError]:
+def unsafe(destinations: Iterable[Destination]) -> list[ConfigError]:
     """What is wrong with the URLs, as far as the text tells: no file is read, no name is resolved.
 
     Raises ConfigError for two of one name.
@@ -180,7 +180,7 @@ def system_resolver(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
-def _named_apart(destinations: Iterable[settings.Destination]) -> Iterator[settings.Destination]:
+def _named_apart(destinations: Iterable[Destination]) -> Iterator[Destination]:
     seen: set[str] = set()
     for config in destinations:
         if config.name in seen:
@@ -191,7 +191,7 @@ def _named_apart(destinations: Iterable[settings.Destination]) -> Iterator[setti
         yield config
 
 
-def _where(config: settings.Destination) -> str:
+def _where(config: Destination) -> str:
     return f"notify.destinations {config.name}"
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hotstage.clock import Clock, SystemClock
-from hotstage.config.settings import NotifyConfig
+from hotstage.config.notify import NotifyConfig
 from hotstage.errors import HotstageError, PeerError, StoreError
 from hotstage.notify.attempt import Outcome, attempt
 from hotstage.notify.db import Counts, HeldEvent, NotifyDatabase

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from hotstage.config.settings import SloObjective
+from hotstage.config.slo import SloObjective
 from hotstage.errors import ConfigError
 
 GOOD, BAD = "good", "bad"

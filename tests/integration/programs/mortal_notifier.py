@@ -14,7 +14,7 @@ import time
 
 import msgspec
 
-from hotstage.config.settings import NotifyConfig
+from hotstage.config.notify import NotifyConfig
 from hotstage.notify import process
 from hotstage.notify.db import NotifyDatabase
 from hotstage.notify.post import Poster

@@ -13,7 +13,8 @@ from hotstage.api.access import group_id
 from hotstage.cli.main import main
 from hotstage.cli.start_checks import refusals, refused_destinations
 from hotstage.config.load import load, problems
-from hotstage.config.settings import Config, Destination, HttpConfig, NotifyConfig
+from hotstage.config.notify import Destination, NotifyConfig
+from hotstage.config.settings import Config, HttpConfig
 from hotstage.errors import ConfigError
 
 SECRET = "S3CRET"

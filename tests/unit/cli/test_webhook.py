@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from hotstage.cli.webhook import EventId, PastTime, _state, webhook
-from hotstage.config.settings import Destination
+from hotstage.config.notify import Destination
 from hotstage.notify.db import Counts
 from hotstage.notify.destinations import Target
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hotstage.config.settings import Destination
+from hotstage.config.notify import Destination
 from hotstage.notify.db import HeldEvent, NotifyDatabase
 from hotstage.notify.destinations import Target
 from hotstage.notify.receiver import Receiver

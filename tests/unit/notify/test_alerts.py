@@ -7,7 +7,7 @@ import pytest
 from support.receivers import RawReceiver, Reply
 
 from hotstage.breaker.record import BreakerState
-from hotstage.config.settings import Destination
+from hotstage.config.notify import Destination
 from hotstage.detect.finding import Severity
 from hotstage.frame.entity import HOST
 from hotstage.notify.db import HeldEvent, NotifyDatabase

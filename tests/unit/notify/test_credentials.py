@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotstage.config.settings import Destination
+from hotstage.config.notify import Destination
 from hotstage.errors import ConfigError
 from hotstage.notify.destinations import Target, unsafe
 

@@ -14,7 +14,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from hotstage.config.settings import Destination
+from hotstage.config.notify import Destination
 from hotstage.notify.destinations import RefusedAddressError, Target
 from hotstage.notify.post import Limits, Poster, Reply, retry_after
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hotstage.clock import SystemClock
-from hotstage.config.settings import Destination, NotifyConfig
+from hotstage.config.notify import Destination, NotifyConfig
 from hotstage.errors import ConfigError, StoreError
 from hotstage.notify.db import NotifyDatabase
 from hotstage.notify.destinations import Target

@@ -12,7 +12,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from hotstage import notify
-from hotstage.config.settings import Destination
+from hotstage.config.notify import Destination
 from hotstage.notify import formats, signing
 from hotstage.notify.db import HeldEvent
 from hotstage.notify.formats.context import Context

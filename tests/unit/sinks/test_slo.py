@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotstage.config.settings import SloObjective
+from hotstage.config.slo import SloObjective
 from hotstage.errors import ConfigError
 from hotstage.sinks import metrics
 from hotstage.sinks.counts import Counts

@@ -14,14 +14,13 @@ import msgspec
 
 from hotstage.cli import unprivileged
 from hotstage.config.explore import ExploreConfig
+from hotstage.config.notify import Destination, NotifyConfig
 from hotstage.config.render import toml
 from hotstage.config.settings import (
     BreakersConfig,
     Config,
-    Destination,
     DevicesConfig,
     HttpConfig,
-    NotifyConfig,
     PageConfig,
     ProbesConfig,
     StoreConfig,

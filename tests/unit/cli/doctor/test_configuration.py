@@ -17,7 +17,8 @@ from hotstage.cli.doctor.configuration import (
 )
 from hotstage.cli.doctor.finding import Status
 from hotstage.config.explore import ExploreConfig
-from hotstage.config.settings import Config, Destination, HttpConfig, NotifyConfig, OtlpConfig
+from hotstage.config.notify import Destination, NotifyConfig
+from hotstage.config.settings import Config, HttpConfig, OtlpConfig
 from hotstage.errors import ConfigError
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
