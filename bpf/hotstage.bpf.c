@@ -6,3 +6,4 @@
  */
 #include "calls.bpf.c"
 #include "marks.bpf.c"
+#include "nvtx.bpf.c"

@@ -76,6 +76,15 @@ def explain(domain: str, name: str) -> Answer:
     )
 
 
+def stage_word(name: str) -> Optional[int]:  # noqa: UP045
+    """stage | modality << 8 of a range of that name in no domain, as a probe point is told; None: no stage.
+
+    Raises OSError where the library was not built.
+    """
+    word = ctypes.CDLL(str(LIBRARY)).hotstage_nvtx_explain(b"", name.encode("utf-8", "replace")) & 0xFFFFFFFF
+    return word >> 8 & 0xFFFF if _ACTIONS.get(word & 0xFF) == "stage" else None
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command's exit status is that of the program, which takes this process over; 2 is wrong usage."""
     if not arguments or arguments[0] in ("-h", "--help"):

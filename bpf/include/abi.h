@@ -94,6 +94,7 @@ enum hotstage_loss {
 	UNMATCHED_BATCHES = 19,	  /* a batch ended that this thread did not begin last */
 	REFUSED_TOKENS = 20,	  /* a number of tokens that is negative or beyond 32 bits */
 	LOST_FUNCTIONS = 21, /* functions, function_counts or streams is full */
+	LOST_NVTX_RANGES = 22, /* an NVTX range was nothing: nvtx_unknown or nvtx_stacks is full */
 	HOTSTAGE_LOSSES = 32,
 };
 
@@ -320,6 +321,23 @@ struct hotstage_request {
 };
 
 /* A stage that a process made up: its name comes once. */
+#define HOTSTAGE_NVTX_NAME 64
+#define HOTSTAGE_NVTX_DEPTH 16
+
+/* The name of an NVTX range that user space has not decided on yet, NUL-padded. */
+struct nvtx_name {
+	__u32 tgid; /* who said it first */
+	__u32 pad;
+	char text[HOTSTAGE_NVTX_NAME];
+};
+
+/* The ranges that a thread is in, by what each is: a word as a mark passes it, or that of no stage. */
+struct nvtx_stack {
+	__u32 tgid;
+	__u32 depth; /* may be beyond the words: ranges that deep are nothing */
+	__u64 words[HOTSTAGE_NVTX_DEPTH];
+};
+
 struct stage_name_key {
 	__u32 tgid;
 	__u32 stage;
@@ -518,6 +536,8 @@ _Static_assert(sizeof(struct request_state) == 1528, "request_state");
 _Static_assert(sizeof(struct request_event) == 1560, "request_event");
 _Static_assert(sizeof(struct request_context) == 24, "request_context");
 _Static_assert(sizeof(struct stage_name_key) == 8, "stage_name_key");
+_Static_assert(sizeof(struct nvtx_name) == 72, "nvtx_name");
+_Static_assert(sizeof(struct nvtx_stack) == 136, "nvtx_stack");
 _Static_assert(sizeof(struct hotstage_batch) == 1056, "hotstage_batch");
 _Static_assert(sizeof(struct batch_state) == 80, "batch_state");
 _Static_assert(sizeof(struct batch_event) == 1160, "batch_event");

@@ -41,6 +41,11 @@ HOTSTAGE_SPARSE_HASH(request_counts, __u32, __u64, 4096);
 HOTSTAGE_SPARSE_HASH(stage_names, struct stage_name_key, struct stage_name, 4096);
 HOTSTAGE_SPARSE_HASH(batches, __u32, struct batch_state, 4096);
 
+/* Names of NVTX ranges by their hash: what user space has decided on, and what it has not seen yet. */
+HOTSTAGE_SPARSE_HASH(nvtx_decisions, __u64, __u64, 8192);
+HOTSTAGE_SPARSE_HASH(nvtx_unknown, __u64, struct nvtx_name, 1024);
+HOTSTAGE_SPARSE_HASH(nvtx_stacks, __u32, struct nvtx_stack, 4096);
+
 HOTSTAGE_RING(events, 4194304);
 HOTSTAGE_RING(urgent, 262144);
 HOTSTAGE_MAPPED_ARRAY(losses, __u64, HOTSTAGE_LOSSES);

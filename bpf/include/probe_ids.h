@@ -68,6 +68,8 @@ enum hotstage_call {
 	CALL_hotstage_mark_batch_begin = 488,
 	CALL_hotstage_mark_batch_end = 489,
 	CALL_hotstage_mark_embedding = 490,
+	CALL_nvtxRangePushA = 491,
+	CALL_nvtxRangePop = 492,
 };
 
 #endif

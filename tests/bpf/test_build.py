@@ -17,7 +17,7 @@ def test_both_architectures_compile() -> None:
 
 
 def test_the_sources_stand_beside_the_objects_for_bcc(objects: Path) -> None:
-    names = ("hotstage.bpf.c", "calls.bpf.c", "marks.bpf.c")
+    names = ("hotstage.bpf.c", "calls.bpf.c", "marks.bpf.c", "nvtx.bpf.c")
     sources = [REPOSITORY / "bpf" / name for name in names]
     sources += (REPOSITORY / "bpf/include").glob("*.h")
     for source in sources:

@@ -31,6 +31,8 @@ STRUCTURES = {
     "batch_event": layout.BATCH_EVENT_DTYPE,
     "stage_name_key": layout.STAGE_NAME_KEY_DTYPE,
     "stage_name": layout.STAGE_NAME_DTYPE,
+    "nvtx_name": layout.NVTX_NAME_DTYPE,
+    "nvtx_stack": layout.NVTX_STACK_DTYPE,
     "request_key": layout.REQUEST_KEY_DTYPE,
     "request_state": layout.REQUEST_STATE_DTYPE,
     "request_event": layout.FINISHED_DTYPE,

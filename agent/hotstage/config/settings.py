@@ -51,6 +51,13 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
             description="step over proven first instructions to an emulated one; false probes at the symbol"
         ),
     ] = True
+    nvtx_torch: Annotated[
+        bool,
+        Meta(
+            description="NVTX ranges of PyTorch without the injection library; each push costs a trap and "
+            "reads 64 bytes of the range's name"
+        ),
+    ] = False
     xid: Annotated[bool, Meta(description="watch the kernel log for NVIDIA XID lines")] = True
     proc_root: Annotated[PathText, Meta(description="where procfs is mounted")] = "/proc"
     call_keys: Annotated[PositiveInt, Meta(description="entries of the call counter map")] = 16_384

@@ -27,6 +27,7 @@ from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.spec import call_spec_table
 from hotstage.probes.coverage import CallTotals, Coverage, DiscoveryHealth, Side
 from hotstage.probes.departures import Departures
+from hotstage.probes.discovery.libraries import is_library, is_library_or_torch
 from hotstage.probes.discovery.processes import ProcessTable
 from hotstage.probes.discovery.targets import inspect_library
 from hotstage.probes.discovery.watch import Watch
@@ -36,6 +37,7 @@ from hotstage.probes.loader.bcc import BccLoader
 from hotstage.probes.loader.libbpf import LibbpfLoader
 from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
 from hotstage.probes.maps.kernel import KernelMaps
+from hotstage.probes.nvtx_names import RangeNames, range_names
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.probes.totals import TotalsBook
 from hotstage.probes.xid import XidWatch
@@ -76,6 +78,7 @@ class ProbeEngine:
         self._attachments: Attachments | None = None
         self._watch: Watch | None = None
         self._xid = XidWatch()
+        self._range_names: RangeNames | None = None
         self._lost_lines = 0  # of the kernel log, as of the last slow tick
         self._refused_rungs: Mapping[str, str] = {}
         self._epoch_ns = 0
@@ -116,6 +119,8 @@ class ProbeEngine:
         """Counts by key; for the slow tick, after which entries of processes that have gone are removed."""
         with self._maps_lock:
             sample = self._open_maps.read_slow(self._clock.monotonic_ns())
+            if self._range_names is not None:
+                self._range_names.resolve()
             self._forget_the_gone()
         self._lost_lines = self._xid.lost()
         return sample
@@ -274,6 +279,7 @@ class ProbeEngine:
         self._loader, loaded = self._load_with(MapSizes.of(config), rung)
         self.loader, self.rung = self._loader.name, loaded.rung.value
         self._maps = KernelMaps(loaded.maps)
+        self._range_names = range_names(loaded.maps) if config.nvtx_torch else None
         self._maps.prepare(
             call_spec_table(LIBRARIES),
             slow_call_ns=int(config.slow_call_seconds * 1e9),
@@ -321,6 +327,7 @@ class ProbeEngine:
             ),
             deadline_seconds=config.discovery_deadline_seconds,
             is_own=self._is_own,
+            is_wanted=is_library if self._range_names is None else is_library_or_torch,
         )
         if not self._watch.start(SETTLE_SECONDS):
             log.warning("some processes do not answer; their libraries are attached when they do")

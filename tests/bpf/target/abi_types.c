@@ -32,6 +32,8 @@ enum hotstage_source source;
 struct stage_name_key stage_name_key;
 struct stage_name stage_name;
 struct batch_state batch_state;
+struct nvtx_name nvtx_name;
+struct nvtx_stack nvtx_stack;
 struct batch_event batch;
 enum hotstage_step step;
 enum hotstage_function_kind function_kind;

@@ -12,11 +12,13 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hotstage.errors import AttachError
+from hotstage.probes.catalogue.torch_nvtx import TORCH_NVTX
 from hotstage.probes.discovery.elf import ElfError, ElfFile, read_elf
+from hotstage.probes.discovery.elf_locals import local_functions
 from hotstage.probes.discovery.processes import Mapping, printable
 from hotstage.probes.loader.base import OpenLibrary
 
@@ -28,6 +30,7 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("libcudart", re.compile(r"/libcudart\.so[^/]*$")),
     ("libnccl", re.compile(r"/libnccl\.so[^/]*$")),
     ("libcudnn", re.compile(r"/libcudnn\.so\.[0-9]+[^/]*$")),
+    ("torch_nvtx", re.compile(r"/libtorch_python\.so$")),
     ("marks", re.compile(r"/libhotstage_marks[^/]*\.so[^/]*$")),
 )
 """Kind and how its resolved file name looks in `maps`; the first that fits."""
@@ -58,6 +61,11 @@ def library_kind(path: str) -> str | None:
 
 
 def is_library(path: str) -> bool:
+    """Whether it is looked into by default: PyTorch's only where its NVTX ranges are wanted."""
+    return library_kind(path) not in (None, "torch_nvtx")
+
+
+def is_library_or_torch(path: str) -> bool:
     return library_kind(path) is not None
 
 
@@ -75,6 +83,9 @@ def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
     try:
         status = os.fstat(fd)
         elf = read_elf(fd)
+        if kind == "torch_nvtx":
+            names = [call.name for call in TORCH_NVTX.calls]
+            elf = replace(elf, functions=local_functions(fd, elf, names))
     except (ElfError, OSError) as error:
         os.close(fd)
         raise AttachError(f"refused: {error}", path=shown) from error

@@ -126,10 +126,12 @@ class Watch:
         inspect: Callable[[Path, int, Mapping], Candidate],
         deadline_seconds: float,
         is_own: Callable[[int], bool] = lambda pid: False,
+        is_wanted: Callable[[str], bool] = is_library,
         news: News | None = None,
     ) -> None:
         self._table = table
         self._is_own = is_own
+        self._is_wanted = is_wanted
         self._inspect = inspect
         self._follower = follower
         self._clock = clock
@@ -204,7 +206,7 @@ class Watch:
 
     def _take(self, event: Event) -> None:
         match event:
-            case Mapped(pid=pid, at_ns=at_ns) if is_library(event.path):
+            case Mapped(pid=pid, at_ns=at_ns) if self._is_wanted(event.path):
                 self._mapped_ns[pid] = at_ns
                 self._look(pid)
             case Forked(pid=pid, parent=parent, at_ns=at_ns) if parent in self._known:
@@ -255,7 +257,7 @@ class Watch:
             self._again.add(pid)  # what is being read may be older than this news
             return
         self._looking.add(pid)
-        self._lookups.submit(("look", pid), ("process", pid), lambda: self._table.look(pid, is_library))
+        self._lookups.submit(("look", pid), ("process", pid), lambda: self._table.look(pid, self._is_wanted))
 
     def _settle(self, outcome: Outcome) -> None:
         match outcome.key:

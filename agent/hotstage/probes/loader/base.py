@@ -41,6 +41,8 @@ class PointKind(StrEnum):
     BATCH_BEGIN = "batch_begin"
     BATCH_END = "batch_end"
     EMBEDDING = "embedding"
+    NVTX_PUSH = "nvtx_push"
+    NVTX_POP = "nvtx_pop"
 
 
 @dataclass(frozen=True, slots=True)

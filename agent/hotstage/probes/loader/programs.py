@@ -38,6 +38,8 @@ _ENTRY_ONLY: dict[PointKind, tuple[Side, ...]] = {
     PointKind.BATCH_BEGIN: (Side("mark_batch_begin"),),
     PointKind.BATCH_END: (Side("mark_batch_end"),),
     PointKind.EMBEDDING: (Side("mark_embedding"),),
+    PointKind.NVTX_PUSH: (Side("nvtx_push"),),
+    PointKind.NVTX_POP: (Side("nvtx_pop"),),
 }
 
 PROGRAMS: dict[Rung, dict[PointKind, tuple[Side, ...]]] = {
@@ -64,6 +66,9 @@ MAPS = (
     "request_counts",
     "stage_names",
     "batches",
+    "nvtx_decisions",
+    "nvtx_unknown",
+    "nvtx_stacks",
     "events",
     "urgent",
     "losses",

@@ -60,6 +60,7 @@ class KernelMaps:
             fds["pipeline_state"], layout.REQUEST_KEY_DTYPE, layout.REQUEST_STATE_DTYPE
         )
         self._batches = HashReader(fds["batches"], _TID_DTYPE, layout.BATCH_STATE_DTYPE)
+        self._ranges = HashReader(fds["nvtx_stacks"], _TID_DTYPE, layout.NVTX_STACK_DTYPE)
         self._calls = HashReader(fds["call_stats"], layout.CALL_KEY_DTYPE, layout.CALL_STAT_DTYPE)
         self._contexts = HashReader(fds["contexts"], layout.CONTEXT_KEY_DTYPE, _ORDINAL_DTYPE)
         self._uuids = HashReader(fds["device_uuids"], layout.DEVICE_KEY_DTYPE, layout.DEVICE_UUID_DTYPE)
@@ -238,10 +239,11 @@ class KernelMaps:
         self._histograms.close()
 
     def _forget(self, threads: NDArray[np.void]) -> None:
-        """These threads, and the batches that they were in last."""
+        """These threads, the batches that they were in last and the NVTX ranges that they are in."""
         tids = threads["tid"].astype(_TID_DTYPE)
         self._threads.delete(tids)
         self._batches.delete(tids)
+        self._ranges.delete(tids)
 
     def _moved(self, keys: NDArray[np.void], counts: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Which counts differ from the last read's, bool (N,); a key not seen before has moved."""

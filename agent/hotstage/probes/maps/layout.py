@@ -56,6 +56,7 @@ class Loss(IntEnum):
     UNMATCHED_BATCHES = 19
     REFUSED_TOKENS = 20
     LOST_FUNCTIONS = 21
+    LOST_NVTX_RANGES = 22
 
 
 LOSS_ROWS = 32
@@ -341,6 +342,8 @@ BATCH_EVENT_DTYPE = np.dtype(
         ("batch", BATCH_DTYPE),
     ]
 )
+NVTX_NAME_DTYPE = np.dtype([("tgid", "<u4"), ("pad", "<u4"), ("text", "S64")])
+NVTX_STACK_DTYPE = np.dtype([("tgid", "<u4"), ("depth", "<u4"), ("words", "<u8", (16,))])
 KERNEL_LINE_DTYPE = np.dtype([("kind", "<u4"), ("length", "<u4"), ("at_ns", "<u8"), ("text", "S240")])
 
 STAGE_NAME_KEY_DTYPE = np.dtype([("tgid", "<u4"), ("stage", "<u4")])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotstage.stages.stage import Modality, Stage
-from hotstage_marks.nvtx import RULES_VARIABLE, SHIPPED_RULES, explain
+from hotstage_marks.nvtx import RULES_VARIABLE, SHIPPED_RULES, explain, stage_word
 
 EMITTED = [
     # vLLM: gpu_model_runner.py, scheduler.py, llm_engine.py
@@ -134,3 +134,8 @@ def test_a_file_that_cannot_be_used_leaves_the_shipped_rules(tmp_path: Path, con
         rules.write_bytes(content)
     said, _ = asked(rules, "", "llm_decode")
     assert said == "stage llm_decode, modality text"
+
+
+@pytest.mark.parametrize(("name", "word"), [("vision_encode", 8 | 1 << 8), ("no rule knows this", None)])
+def test_a_stages_word_is_what_a_probe_point_is_told(name: str, word: int | None):
+    assert stage_word(name) == word

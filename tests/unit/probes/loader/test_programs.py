@@ -12,7 +12,8 @@ from hotstage.probes.loader.base import PointKind, Rung
 from hotstage.probes.loader.programs import MAPS, PROGRAMS, attach_types
 
 BPF = Path(__file__).parents[4] / "bpf"
-SOURCES = "".join((BPF / name).read_text(encoding="utf-8") for name in ("calls.bpf.c", "marks.bpf.c"))
+NAMES = ("calls.bpf.c", "marks.bpf.c", "nvtx.bpf.c")
+SOURCES = "".join((BPF / name).read_text(encoding="utf-8") for name in NAMES)
 MAP_HEADER = (BPF / "include/maps.h").read_text(encoding="utf-8")
 
 
