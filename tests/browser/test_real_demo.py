@@ -129,6 +129,7 @@ def _see_requests(view: View) -> None:
 def _see_stages_and_classes(view: View) -> None:
     _goto(view, "/stages/")
     view.wait("() => document.querySelector('#stages-tokens-chart .bars .point')", "first tokens by stage")
+    view.page.click("#stages-parts summary")
     assert "vision_encode" in view.text("#stages-parts")
     assert "gateway" in view.text("#stages-components")
     _goto(view, "/classes/")

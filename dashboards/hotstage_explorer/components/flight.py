@@ -116,12 +116,17 @@ def matching_threads(found: Snapshot, words: str) -> list[ThreadRow]:
     ]
 
 
+def lasted(seconds: float | None) -> str:
+    """An age that may be of a moment or of hours."""
+    return units.duration(seconds) if seconds is not None and seconds < 1 else units.age(seconds)
+
+
 def open_stages(parts: Sequence[OpenStage]) -> list[Child]:
     """The open stages of a request as chips."""
     if not parts:
         return [node("span", NO_STAGE, cls="soft")]
     return [
-        chip(f"{part.stage} {units.age(part.age_seconds)}", title=f"{part.stage} of {part.modality}")
+        chip(f"{part.stage} {lasted(part.age_seconds)}", title=f"{part.stage} of {part.modality}")
         for part in parts[:4]
     ]
 
@@ -136,7 +141,7 @@ def sits_in(row: RequestState) -> list[Child]:
     return [
         node("code", row.call.call),
         about,
-        node("span", f" {units.age(row.call.age_seconds)}", cls="soft"),
+        node("span", f" {lasted(row.call.age_seconds)}", cls="soft"),
     ]
 
 
@@ -150,7 +155,7 @@ def _cell(ages: list[float] | None, most: int) -> Node:
     if not ages:
         return node("td", node("span", "·", cls="soft", aria_hidden="true"), cls="num")
     bar = node("span", cls="bar", aria_hidden="true", fill=f"{100 * len(ages) / most:.0f}")
-    oldest = node("span", f" · {units.age(max(ages))}", cls="soft")
+    oldest = node("span", f" · {lasted(max(ages))}", cls="soft")
     return node("td", node("span", bar, node("span", f"{len(ages):,}", oldest), cls="load"), cls="num")
 
 
@@ -160,7 +165,7 @@ def _request(row: RequestState) -> Node:
         "tr",
         node("th", node("code", row.id or row.key), scope="row"),
         node("td", row.endpoint or unknown("not told"), node("span", f" {row.instance}", cls="soft")),
-        node("td", known(units.age(row.age_seconds), "not told"), cls="num"),
+        node("td", known(lasted(row.age_seconds), "not told"), cls="num"),
         node("td", node("div", *open_stages(row.open), cls="chips flat")),
         node("td", *sits_in(row)),
         node("td", *(node("div", place, cls="place") for place in places))
@@ -185,7 +190,7 @@ def _thread(row: ThreadRow) -> Node:
             scope="row",
         ),
         node("td", node("code", row.call) if row.call else node("span", "none", cls="soft")),
-        node("td", known(units.age(row.age_seconds), "not told"), cls="num"),
+        node("td", known(lasted(row.age_seconds), "not told"), cls="num"),
         node("td", stage),
         node("td", node("code", f"{row.stream:#x}") if row.stream is not None else ""),
         node("td", f"GPU {row.device}" if row.device is not None else ""),

@@ -55,12 +55,13 @@ def parts_table(found: Latency) -> Node | None:
         ("P95", "", "num"),
         ("Requests", "", "num"),
     )
-    return node(
+    table = node(
         "table",
         node("caption", "What makes first tokens late, by modality", cls="sr-only"),
         heads(columns),
         node("tbody", *(line for row in rows for line in _parts(row))),
     )
+    return node("details", node("summary", "Figures by stage and wait"), table, cls="twin")
 
 
 def component_table(found: Components, where: Where) -> Node:
@@ -124,9 +125,7 @@ def _part(modality: str, part: Part, is_first: bool) -> Node:
     return node(
         "tr",
         node("td", modality if is_first else node("span", modality, cls="soft")),
-        node(
-            "th", swatch(part.name, part.is_wait), node("code", part.name), _waits(part.is_wait), scope="row"
-        ),
+        node("th", swatch(part.name, part.is_wait), node("code", part.name), _waits(part), scope="row"),
         node("td", node("span", bar, units.percent(part.share), cls="load"), cls="num"),
         node("td", known(units.duration(part.mean_seconds), _NOT_ONE), cls="num"),
         node(
@@ -136,7 +135,7 @@ def _part(modality: str, part: Part, is_first: bool) -> Node:
         ),
         node("td", known(units.count(part.count), _NOT_ONE), cls="num"),
         cls="first-of" if is_first else "",
-        key=f"{modality}|{part.name}",
+        key=f"{modality}|{part.name}|{part.is_gap}",
     )
 
 
@@ -149,8 +148,10 @@ def swatch(stage: str, is_wait: bool) -> Node:
     )
 
 
-def _waits(is_wait: bool) -> Node | None:
-    return node("span", " wait", cls="soft") if is_wait else None
+def _waits(part: Part) -> Node | None:
+    return (
+        node("span", " wait between marks" if part.is_gap else " wait", cls="soft") if part.is_wait else None
+    )
 
 
 def _component(row: Component, longest: float, place: int, where: Where) -> Node:

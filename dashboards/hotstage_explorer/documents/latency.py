@@ -23,6 +23,8 @@ class Part:
     mean_seconds: float | None
     p95_seconds: float | None
     share: float
+    is_gap: bool = False
+    """Between two marks, where a stage of the same name may have its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ def _part(row: dict[str, Any]) -> Part | None:
         positive(row.get("mean_seconds")),
         positive(row.get("p95_seconds")),
         min(share, 1.0),
+        row.get("source") == "gap",
     )
 
 
