@@ -76,6 +76,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, until: Any) -> Iterator[Told]
         port = free.getsockname()[1]
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HOTSTAGE_FRAME_QUANTILE_MIN_SAMPLES", str(MIN_SAMPLES))
+        environment.setenv("HOTSTAGE_FRAME_HEAT_WEIGHT", "token_equivalents")
         agent = Agent(folder / "agent", port)
     try:
         until(agent.is_ready, "the agent's readiness")
@@ -139,7 +140,7 @@ def test_counts_and_quantiles_per_class_and_component_are_those_of_the_truth(tol
     times = defaultdict(list)
     for span in told.truth["stages"]:
         times[span["stage"]].append((span["ended_ns"] - span["began_ns"]) / 1e9)
-    for row in [each for each in told.components["components"] if each["kind"] == "stage"]:
+    for row in [each for each in told.components["components"] if each["source"] == "mark"]:
         true = times.pop(row["stage"], [])
         assert row["count"] == len(true), row
         if len(true) >= MIN_SAMPLES:
@@ -178,3 +179,17 @@ def test_endpoints_and_metrics_say_of_classes_what_the_truth_says(told: Told):
     assert min(costs) <= image["token_equivalent_ms"] / 1e3 <= max(costs)
     of_endpoint = told.samples["hotstage_token_equivalent_latency_seconds", image["endpoint"], "image"]
     assert of_endpoint == pytest.approx(image["token_equivalent_ms"] / 1e3)
+
+
+def test_heat_by_tokens_weighs_a_request_as_the_truth_knows_it(told: Told):
+    assert told.heat["basis"]["heat_weight"] == "token_equivalents"
+    tokens = defaultdict(list)
+    for spans in told.spans.values():
+        by_stage = {span["stage"]: span["tokens"] for span in spans}
+        tokens[spans[0]["modality"]].append(by_stage["llm_prefill"] + by_stage["llm_decode"])
+    points = [point for point in told.heat["points"] if point["request_rate"]]
+    assert points, "of the last ten seconds"
+    for point in points:
+        weight = point["heat"] / point["request_rate"]
+        own = tokens[point["modality"]]
+        assert 0.95 * min(own) <= weight <= 1.05 * max(own), point
