@@ -26,13 +26,24 @@ from hotstage.probes.maps.layout import (
 from hotstage.probes.samples import FastSample
 from hotstage.stages.pulse import Rows
 from hotstage.stages.slots import identities, slots_of_stages
+from hotstage.stages.stage import NO_STAGE, OWN_STAGES, Modality, Stage
 
 UNCLAIMED = "unclaimed_batch_shares"
-"""A loss of user space: shares of members that are no request in flight, or of none any more."""
+"""A loss of user space: shares of members that are no request in flight, or of none any more, and those of
+parts beyond PARTS_LIMIT.
+"""
+
+PARTS_LIMIT = 1024
+"""Parts of batches (64 members each) that one process may tell of in one look: ten times what eight busy GPUs
+do. Who tells of more does not keep the tick from all others.
+"""
 
 WAITS = ("run_queue", "sync", "copy", "alloc")
 _MISSES_BEFORE_GONE = 6  # as the ledger's, and one
 _SUMS = ("launches", "bytes", "errors", *(f"{wait}_ns" for wait in WAITS))
+_IDS = np.arange(256)
+_STAGES = np.where(np.isin(_IDS, [*Stage, *OWN_STAGES, NO_STAGE]), _IDS, Stage.other).astype(np.uint8)
+"""What a member says of its stage → a stage that there is: a hostile process may say any."""
 
 
 def _with_floats(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
@@ -98,7 +109,7 @@ class BatchShares:
         """The sample with each request's shares in its row, `requests` and `finished` as SHARED_…_DTYPE, and
         `shares` (SHARE_DTYPE): those of the batches that it tells of. The rows handed in are changed.
         """
-        shares = self._split(sample.batches)
+        shares = self._split(self._bounded(sample.batches))
         requests = _floats(sample.requests, SHARED_REQUEST_DTYPE)
         finished = _floats(sample.finished, SHARED_FINISHED_DTYPE)
         if len(shares) or len(self._early) or len(self._held):
@@ -127,6 +138,18 @@ class BatchShares:
         held["misses"] = np.where(np.isin(held["identity"], flying), 0, held["misses"] + 1)
         self._held = held[held["misses"] <= _MISSES_BEFORE_GONE]
 
+    def _bounded(self, batches: Rows) -> Rows:
+        """The first PARTS_LIMIT of each process."""
+        if len(batches) <= PARTS_LIMIT:
+            return batches
+        order = np.argsort(batches["tgid"], kind="stable")
+        pids = batches["tgid"][order]
+        is_over = np.zeros(len(batches), np.bool_)
+        is_over[order] = np.arange(len(pids)) - np.searchsorted(pids, pids) >= PARTS_LIMIT
+        left_out = batches["batch"]["members"][is_over]
+        self._unclaimed += int(np.minimum(left_out, BATCH_MEMBERS).sum(dtype=np.int64))
+        return batches[~is_over]
+
     def _split(self, batches: Rows) -> Rows:
         """One share for each member of these parts of batches."""
         if len(batches) == 0:
@@ -140,13 +163,16 @@ class BatchShares:
         share *= self._room(batches, share.sum(axis=1))[:, None]
         part, place = np.nonzero(is_there)
         rows = np.zeros(len(part), SHARE_DTYPE)
-        for name in ("request_hash", "tokens", "stage", "modality"):
+        for name in ("request_hash", "tokens"):
             rows[name] = member[name][part, place]
+        rows["stage"] = _STAGES[member["stage"][part, place]]
+        rows["modality"] = _known_modality(member["modality"][part, place])
         for name, source in (("cgroup_id", "cgroup_id"), ("ended_ns", "ended_ns"), ("pid", "tgid")):
             rows[name] = batches[source][part]
         rows["context"], rows["device"] = batches["context"][part], batches["device"][part]
-        rows["batch_stage"] = batch["word"][part] & np.uint64(0xFF)
-        rows["batch_modality"] = batch["word"][part] >> np.uint64(8) & np.uint64(0xFF)
+        word = batch["word"][part]
+        rows["batch_stage"] = _STAGES[(word & np.uint64(0xFF)).astype(np.intp)]
+        rows["batch_modality"] = _known_modality(word >> np.uint64(8) & np.uint64(0xFF))
         for name in _SUMS:
             done = work[name].astype(np.float64)
             if name == "run_queue_ns":
@@ -194,6 +220,11 @@ class _Known:
             owner = np.where(is_later, owner - 1, owner)
         found: NDArray[np.intp] = np.where((owner >= 0) & (self._names[owner] == names), owner, -1)
         return found
+
+
+def _known_modality(modalities: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.uint8]:
+    known: NDArray[np.uint8] = np.minimum(modalities, Modality.unknown).astype(np.uint8)
+    return known
 
 
 def _mixed(request_hash: NDArray[np.uint64], cgroup_id: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -266,17 +297,23 @@ def _add_wait(
 def _bind(rows: Rows, place: NDArray[np.intp], held: Rows) -> None:
     """The contexts that batches ran in beside those that the request's own threads were seen in."""
     contexts = rows["contexts"]
+    known = np.flatnonzero((held["context"] != 0) & (held["stage"] <= OWN_STAGES.stop - 1))
+    if len(known) == 0:
+        return
+    order = known[np.lexsort((held["context"][known], place[known]))]
+    row_of, held = place[order], held[order]
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (row_of[1:] != row_of[:-1]) | (held["context"][1:] != held["context"][:-1])
+    first = np.flatnonzero(is_first)
+    masks = np.bitwise_or.reduceat(np.uint64(1) << held["stage"].astype(np.uint64), first)
     columns: tuple[list[Any], ...] = (
-        place.tolist(),
-        held["context"].tolist(),
-        held["device"].tolist(),
-        held["stage"].tolist(),
+        row_of[first].tolist(),
+        held["context"][first].tolist(),
+        held["device"][first].tolist(),
     )
-    for row, context, device, stage in zip(*columns, strict=True):
-        if not context or stage > 63:
-            continue
-        bound = contexts[row]["context"].tolist()
+    for row, context, device, mask in zip(*columns, masks, strict=True):
+        bound = contexts["context"][row].tolist()
         at = bound.index(context) if context in bound else bound.index(0) if 0 in bound else CONTEXTS
         if at < CONTEXTS:
             contexts["context"][row, at], contexts["device"][row, at] = context, device
-            contexts["stage_mask"][row, at] |= np.uint64(1 << stage)
+            contexts["stage_mask"][row, at] |= mask

@@ -29,7 +29,8 @@ def stage_of_slots(own_stages: NDArray[np.uint64], slots: NDArray[Any]) -> NDArr
 
 def slots_of_stages(own_stages: NDArray[np.uint64], stages: NDArray[np.uint8]) -> NDArray[np.intp]:
     """(N,) stage ids → slots (N,); -1 for an own stage that the request never claimed, or no stage."""
-    slots = np.where(stages < FIRST_OWN, stages, -1).astype(np.intp)
+    # Widened first: -1 in eight bits is 255, and a mark may say any stage.
+    slots = np.where(stages < FIRST_OWN, stages.astype(np.intp), -1)
     own = np.flatnonzero((stages >= OWN_STAGE) & (stages <= OWN_LAST))
     if len(own):
         claimed = own_stages[own, None] >> _SHIFTS & np.uint64(0xFF)

@@ -10,7 +10,7 @@ import pytest
 from support.kernel_rows import MS, SECOND, KernelRequest, Stage, sample
 
 from hotstage.probes.maps.layout import BATCH_EVENT_DTYPE, UNKNOWN_NS, UNKNOWN_US
-from hotstage.stages.shares import UNCLAIMED, BatchShares
+from hotstage.stages.shares import PARTS_LIMIT, UNCLAIMED, BatchShares
 from hotstage.stages.tracker import Tracker
 
 START = 1_000 * SECOND
@@ -103,3 +103,38 @@ def test_nothing_said_is_nothing_given():
     found = look(BatchShares(), [KernelRequest(1, at_ns=START)], [batch([(1, 0, 13)], total=0)])
     assert found.requests["launches"].tolist() == [0.0]
     assert found.requests["stages"]["sync_us"][0, 13] in (0, UNKNOWN_US)
+
+
+def test_members_may_say_any_stage_and_modality():
+    """A hostile process's record is copied as it is; the tick goes on, and so do everybody's shares."""
+    shares, decode = BatchShares(), Stage.llm_decode
+    request = KernelRequest(1, at_ns=START).begin(decode, START)
+    lies = [batch([(1, 1, stage)], launches=1, tid=stage, word=stage << 8 | stage) for stage in range(256)]
+    for row in lies:
+        row["batch"]["member"]["modality"] = 200
+    found = look(shares, [request], lies)
+    assert found.requests["launches"].tolist() == [256.0]
+    assert set(found.shares["stage"].tolist()) == {*range(18), *range(32, 64), 255}
+    assert found.shares["batch_stage"].tolist() == found.shares["stage"].tolist()
+    assert {*found.shares["modality"].tolist(), *found.shares["batch_modality"].tolist()} == set(range(6))
+    assert look(shares, [request]).requests["launches"].tolist() == [256.0]
+
+
+@pytest.mark.parametrize(("total", "members"), [(0, 3), (2**32 - 1, 65535), (1, 65535)])
+def test_totals_that_lie_give_no_more_than_the_work(total, members):
+    shares = BatchShares()
+    lie = batch([(1, 2**32 - 1, 13), (2, 5, 13)], total=total)
+    lie["batch"]["members"] = lie["batch"]["members_total"] = members
+    found = look(shares, [KernelRequest(number, at_ns=START) for number in (1, 2)], [lie])
+    assert 0 <= found.requests["launches"].sum() <= 100 + 1e-6
+    assert np.isfinite(found.requests["launches"]).all()
+
+
+def test_one_process_that_tells_of_batches_without_end_takes_nobody_elses_shares():
+    shares = BatchShares()
+    flood = [batch([(1, 1, 13)], tid=number) for number in range(PARTS_LIMIT + 10)]
+    honest = batch([(2, 1, 13)], tid=5000)
+    honest["tgid"] = 55
+    found = look(shares, [KernelRequest(number, at_ns=START) for number in (1, 2)], [*flood, honest])
+    assert found.requests["launches"].tolist() == [100.0 * PARTS_LIMIT, 100.0]
+    assert found.losses[UNCLAIMED] == 10
