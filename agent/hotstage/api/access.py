@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hotstage.api.message import ApiError, Peer
 from hotstage.config.settings import HttpConfig
-from hotstage.config.source import read_text
+from hotstage.config.source import is_token, read_text
 from hotstage.errors import ConfigError
 
 _MIN_TOKEN_BYTES = 16
@@ -130,14 +130,19 @@ def _without_port(header: str) -> str:
 
 def _read_token(path: Path) -> bytes:
     try:
-        token = read_text(path).strip().encode()
+        text = read_text(path).strip()
     except ConfigError as error:
         raise ConfigError(f"http.token_file {error.message}", remedy=error.remedy) from error
-    if len(token) < _MIN_TOKEN_BYTES:
+    if len(text) < _MIN_TOKEN_BYTES:
         raise ConfigError(
             f"http.token_file {path}: shorter than {_MIN_TOKEN_BYTES} bytes", remedy="`openssl rand -hex 32`"
         )
-    return token
+    if not is_token(text):
+        raise ConfigError(
+            f"http.token_file {path}: not one word of ASCII, so that no client could send it",
+            remedy="`openssl rand -hex 32`",
+        )
+    return text.encode()
 
 
 def _tls(certificate_file: str | None, key_file: str | None) -> ssl.SSLContext | None:

@@ -140,10 +140,11 @@ def _parts(url: str) -> tuple[bool, str, int | None]:
     """(over TLS, host, port)."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, port = parts.hostname or "", parts.port
+        host.encode("idna")
     except ValueError:
-        host, port = None, None
-    if not host or parts.scheme not in {"http", "https"}:
+        host, port = "", None
+    if not host or " " in host or not host.isprintable() or parts.scheme not in {"http", "https"}:
         raise HotstageError(f"{url}: not an http(s) URL", remedy="for example http://127.0.0.1:9178")
     return parts.scheme == "https", host, port
 

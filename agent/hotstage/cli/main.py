@@ -6,7 +6,9 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 degraded, 4 preflight failed, 5 permiss
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,9 @@ VERBS = {
     "config": ("hotstage.cli.config", "Check or show the configuration; list every key."),
     "bench": ("hotstage.cli.bench", "Measure what probing costs and whether counts are exact."),
 }
+
+_OUTPUT_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Of a write to standard output into a file that has no more room."""
 
 
 class LazyGroup(click.Group):
@@ -77,6 +82,12 @@ def cli(ctx: click.Context, config_file: Path | None) -> None:
     ctx.obj = Context(config_file)
 
 
+def _leave_output() -> None:
+    """What is still buffered goes nowhere; the interpreter would try again at its end, and complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a verb; a HotstageError becomes its message, its remedy and its exit code, never a traceback."""
     try:
@@ -92,5 +103,12 @@ def main(arguments: list[str] | None = None) -> None:
             say(f"  remedy: {error.remedy}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_REFUSED:
+            raise
+        _leave_output()
+        say(f"hotstage: the output cannot be written: {error.strerror}", err=True)
+        say("  remedy: make room where it goes, or send it elsewhere", err=True)
         sys.exit(1)
     sys.exit(outcome if isinstance(outcome, int) else 0)

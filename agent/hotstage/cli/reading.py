@@ -15,8 +15,8 @@ import click
 from hotstage.cli.client import AgentClient
 from hotstage.config.load import load
 from hotstage.config.settings import Config
-from hotstage.config.source import read_text
-from hotstage.errors import PeerError
+from hotstage.config.source import is_token, read_text
+from hotstage.errors import ConfigError, PeerError
 
 _TLS = "hotstage.cli.reading.tls"
 
@@ -75,5 +75,13 @@ def understood() -> Iterator[None]:
 def agent_client(agent_url: str | None) -> AgentClient:
     """The agent that a reading verb asks."""
     ca_file, token_file = click.get_current_context().meta.get(_TLS, (None, None))
-    token = None if token_file is None else read_text(token_file).strip()
+    token = None if token_file is None else _token(token_file)
     return AgentClient.of(configuration().http, agent_url, ca_file=ca_file, token=token)
+
+
+def _token(file: Path) -> str:
+    """Raises ConfigError, which names the file and nothing of what is in it."""
+    token = read_text(file).strip()
+    if not is_token(token):
+        raise ConfigError(f"{file}: not one line with a token", remedy="name a file with the token alone")
+    return token

@@ -78,15 +78,21 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.3g}"
+        return _short(value)
     return plain(str(value))
 
 
 def seconds(value: float | None) -> str:
-    """A duration with its unit: `12.3 ms`, `1.20 s`."""
+    """A duration with its unit: `12.3 ms`, `1.2 s`, `3600 s`."""
     if value is None:
         return DASH
-    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+    # What three digits would make a thousand of is of the larger unit.
+    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{_short(value)} s"
+
+
+def _short(value: float) -> str:
+    """Three digits, or all of a whole part that has more: `1.23`, `3600`; never `3.6e+03`."""
+    return f"{value:.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
 
 
 def clock_time(value: str | None) -> str:

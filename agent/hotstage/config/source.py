@@ -40,6 +40,11 @@ def read_text(file: Path) -> str:
         raise ConfigError(f"{file}: not UTF-8 at byte {error.start}", remedy="save it as UTF-8") from error
 
 
+def is_token(text: str) -> bool:
+    """Whether a header can carry it: one word of printable ASCII."""
+    return text.isascii() and text.isprintable() and " " not in text and text != ""
+
+
 def parse_toml(text: str, file: Path) -> Tree:
     """Raises ConfigError for whatever the parser cannot make a tree of."""
     try:

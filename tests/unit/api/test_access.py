@@ -107,3 +107,13 @@ def test_only_root_the_agents_user_and_operators_may_override():
     assert not access.may_operate(Peer("uid 65534", uid=65534), is_authorised=False)
     assert not access.may_operate(Peer("127.0.0.1"), is_authorised=False)
     assert access.may_operate(Peer("127.0.0.1"), is_authorised=True)
+
+
+@pytest.mark.parametrize(
+    "content", ["sixteen bytes of words", "sixteen-bytes-of\ntwo-lines", "sixteen-bytes-\u20ac\u20ac"]
+)
+def test_a_token_that_no_header_can_carry_is_a_config_error(tmp_path, content):
+    (tmp_path / "token").write_text(content)
+    with pytest.raises(ConfigError, match="not one word of ASCII") as caught:
+        Access.of(HttpConfig(token_file=str(tmp_path / "token")))
+    assert "sixteen" not in caught.value.message

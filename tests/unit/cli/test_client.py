@@ -20,7 +20,7 @@ from hotstage.cli.doctor.host import Host
 from hotstage.cli.doctor.peers import agent_coverage, check_agent
 from hotstage.cli.main import cli
 from hotstage.config.settings import Config, HttpConfig
-from hotstage.errors import HotstageError, PeerError
+from hotstage.errors import ConfigError, HotstageError, PeerError
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
 VERBS = ["coverage", "windows", "breakers", "snapshot", "classes", "snapshot list", "breakers history"]
@@ -127,7 +127,18 @@ def test_an_error_of_any_shape_is_said_plainly(peer, error):
     assert (caught.value.remedy or "").isprintable()
 
 
-@pytest.mark.parametrize("url", ["http://[", "http://127.0.0.1:99999", "ftp://x", "127.0.0.1", "http://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[",
+        "http://127.0.0.1:99999",
+        "ftp://x",
+        "127.0.0.1",
+        "http://",
+        "http://exa mple",
+        f"http://{'a' * 99}",
+    ],
+)
 def test_an_address_that_is_none_is_named(url):
     with pytest.raises(HotstageError, match=r"not an http\(s\) URL"):
         AgentClient(url=url).get("/v1/coverage")
@@ -197,3 +208,14 @@ def test_a_token_is_never_sent_in_the_clear(tmp_path):
     with RawReceiver(lambda request, before: Reply(200, body=b"{}")) as receiver:
         verb(receiver, "--token-file", str(tmp_path / "token"))
         assert "authorization" not in receiver.requests[0].headers
+
+
+@pytest.mark.parametrize("content", ["", "tell-nobody\nthis", "tell nobody", "tell-nobody\u20ac", "a\x00b"])
+def test_what_no_header_can_carry_is_no_token_and_is_never_shown(behind_tls, content):
+    receiver, certificate, folder = behind_tls
+    (folder / "token").write_text(content)
+    done = verb(receiver, "--ca-file", certificate, "--token-file", str(folder / "token"))
+    assert isinstance(done.exception, ConfigError)
+    assert str(folder / "token") in done.exception.message
+    assert "nobody" not in done.output + done.exception.message + (done.exception.remedy or "")
+    assert receiver.requests == []

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -110,3 +111,20 @@ def test_an_agent_that_may_not_listen_leaves_nothing_behind(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2 and "without a token" in done.stderr
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_full_disk_under_the_output_is_said_not_traced():
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hotstage", "config", "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "cannot be written: No space left on device" in done.stderr
+    assert "remedy" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "ignored" not in done.stderr
