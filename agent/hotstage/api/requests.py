@@ -86,7 +86,9 @@ class RequestLog:
         with self._lock:
             blocks, totals = tuple(self._blocks), self._totals()
         names, offset_ns = self._own_names(), self._clock.wall_ns_of(0)
-        picks = _matching(blocks, after, wanted, names)
+        # Of thousands of names one is asked for, in thousands of blocks.
+        own = {key: name for key, name in names.items() if name == wanted.stage}
+        picks = _matching(blocks, after, wanted, own)
         if wanted.order == "slowest":
             picks.sort(key=lambda pick: -pick.seconds)
         elif wanted.order == "newest":
@@ -131,56 +133,62 @@ class _Pick:
     """What it is ordered by."""
 
 
-def _matching(
-    blocks: tuple[tuple[int, Rows], ...], after: int, wanted: Filter, names: OwnNames
-) -> list[_Pick]:
+def _matching(blocks: tuple[tuple[int, Rows], ...], after: int, wanted: Filter, own: OwnNames) -> list[_Pick]:
     picks = []
     for first, rows in blocks:
         start = max(0, after + 1 - first)
         if start >= len(rows):
             continue
-        own = rows[start:]
-        matches, seconds = _judged(own, wanted, names)
+        later = rows[start:]
+        matches, seconds = _judged(later, wanted, own)
         picks += [
-            _Pick(first + start + at, own[at], float(seconds[at])) for at in np.flatnonzero(matches).tolist()
+            _Pick(first + start + at, later[at], float(seconds[at]))
+            for at in np.flatnonzero(matches).tolist()
         ]
     return picks
 
 
-def _judged(rows: Rows, wanted: Filter, names: OwnNames) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def _judged(rows: Rows, wanted: Filter, own: OwnNames) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """(which rows match, seconds to order them by)."""
     matches = np.ones(len(rows), np.bool_)
     seconds = rows["ended_ns"].astype(np.float64) - rows["started_ns"].astype(np.float64)
     for name in ("endpoint", "instance"):
         value = getattr(wanted, name)
         if value is not None:
-            matches &= rows[name] == value.encode()[: rows.dtype[name].itemsize]
+            matches &= _named(rows[name], value)
     if wanted.modality is not None:
         code = Modality.__members__.get(wanted.modality, -1)
         matches &= modality_of_masks(rows["stage_mask"] | rows["open_mask"]) == code
     if wanted.outcome is not None:
         matches &= rows["outcome"] == _OUTCOME_CODES.get(wanted.outcome, -1)
     if wanted.stage is not None:
-        is_its = _slots_named(rows, wanted.stage, names) & (rows["stages"]["count"] > 0)
+        is_its = _slots_named(rows, wanted.stage, own) & (rows["stages"]["count"] > 0)
         matches &= is_its.any(axis=1)
         seconds = (rows["stages"]["total_ns"] * is_its).sum(axis=1).astype(np.float64)
     return matches, seconds / 1e9
 
 
+def _named(raw: NDArray[np.bytes_], text: str) -> NDArray[np.bool_]:
+    """(R,): which of the names (R,) are shown as `text` is: cleaned, and only up to the first NUL."""
+    distinct, places = np.unique(raw, return_inverse=True)
+    wanted = clean_name(text.encode()[: raw.dtype.itemsize])
+    fits = np.array([clean_name(each) == wanted for each in distinct.tolist()], np.bool_)
+    return fits[places]
+
+
 _OUTCOME_CODES = {"ok": 0, "error": 1, "cancelled": 2, "refused": 3}
 
 
-def _slots_named(rows: Rows, stage: str, names: OwnNames) -> NDArray[np.bool_]:
-    """(R, S): slots of the stage with this name."""
+def _slots_named(rows: Rows, stage: str, own: OwnNames) -> NDArray[np.bool_]:
+    """(R, S): slots of the stage with this name; `own`: the processes' own ones of this name."""
     ids = stage_ids_of(rows)
     pinned = Stage.__members__.get(stage)
     if pinned is not None:
         found: NDArray[np.bool_] = ids == pinned
         return found
     found = np.zeros(ids.shape, np.bool_)
-    for (pid, stage_id), name in names.items():
-        if name == stage:
-            found |= (ids == stage_id) & (rows["tgid"] == pid)[:, None]
+    for pid, stage_id in own:
+        found |= (ids == stage_id) & (rows["tgid"] == pid)[:, None]
     return found
 
 

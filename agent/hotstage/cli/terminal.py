@@ -8,6 +8,7 @@ place where text reaches a terminal: it is never read as markup, and none of it 
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -84,7 +85,7 @@ def cell(value: Any) -> str:
 
 def seconds(value: float | None) -> str:
     """A duration with its unit: `12.3 ms`, `1.2 s`, `3600 s`."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return DASH
     # What three digits would make a thousand of is of the larger unit.
     return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{_short(value)} s"

@@ -92,6 +92,15 @@ def test_a_filter_takes_what_matches_all_of_it(log, wanted, expected):
     assert numbers(log.document(0, 10, wanted)) == expected
 
 
+@pytest.mark.parametrize("wanted", ["/v1/__", "/v1/\u00e9"])
+def test_a_name_is_filtered_as_it_is_shown(log, wanted):
+    odd = finished(1)
+    odd["endpoint"] = b"/v1/\xc3\xa9\0left over"
+    log.add(rows(odd, finished(2)), 0)
+    (row,) = log.document(0, 10, Filter(endpoint=wanted)).requests
+    assert (row.seq, row.endpoint) == (1, "/v1/__")
+
+
 def test_the_slowest_come_first_by_the_whole_or_by_a_stage(log):
     log.add(rows(finished(1, encode_ms=5, total_ms=300), finished(2, encode_ms=50, total_ms=100)), 0)
     log.add(rows(finished(3, encode_ms=20, total_ms=200)), 0)

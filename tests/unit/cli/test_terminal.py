@@ -87,6 +87,7 @@ def test_a_time_of_another_day_has_its_date():
 def test_a_thousand_is_written_out():
     said = [terminal.seconds(value) for value in (0.0, 0.99949, 0.9996, 59.96, 999.6, 3600.0, 86_400.0)]
     assert said == ["0 ms", "999 ms", "1 s", "60 s", "1000 s", "3600 s", "86400 s"]
+    assert terminal.seconds(float("nan")) == terminal.seconds(None)
     assert [terminal.cell(value) for value in (0.00123, 999.6, 12_345.6, -4000.0)] == [
         "0.00123",
         "1000",
