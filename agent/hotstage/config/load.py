@@ -24,7 +24,7 @@ DEFAULT_FILE = Path("/etc/hotstage/config.toml")
 ENVIRONMENT_PREFIX = "HOTSTAGE_"
 _FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`(?: - at `\$\.?(?P<at>[^`]*)`)?")
 _NO_CHOICE = "Invalid enum value"
-_AT = re.compile(r" - at `\$\.?(?P<at>[^`]*)`")
+_AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<at>[^`]*)`")
 
 
 def load(
@@ -127,25 +127,34 @@ def _from_environment(environment: Mapping[str, str]) -> Tree:
                     f"{variable}: section [{name}] has no key `{key}`",
                     remedy=_nearest(key, struct.__struct_fields__),
                 )
-            tree.setdefault(name, {})[key] = _value(struct, key, environment[variable], variable)
+            tree.setdefault(name, {})[key] = _value(name, struct, key, environment[variable], variable)
     return tree
 
 
-def _value(struct: type[Section], key: str, text: str, variable: str) -> Any:
+def _value(section: str, struct: type[Section], key: str, text: str, variable: str) -> Any:
     """A variable's text as its key's type; lists and tables are written as JSON."""
     kind = get_type_hints(struct, include_extras=True)[key]
     try:
         return msgspec.convert(text, kind, strict=False)
-    except msgspec.ValidationError as first:
-        try:
-            return msgspec.to_builtins(msgspec.convert(json.loads(text), kind))
-        except (ValueError, RecursionError) as second:
-            remedy = "lists and tables are written as JSON"
-            reason = str(second if str(second).startswith(_NO_CHOICE) else first)
-            if reason.startswith(_NO_CHOICE):
-                reason = _AT.sub("", reason)
-                remedy = _one_of(reason, choices(kind))
-            raise ConfigError(f"{variable}: {reason}", remedy=remedy) from first
+    except msgspec.ValidationError as error:
+        refused = error
+    found: Any = None
+    try:
+        found = json.loads(text)
+        return msgspec.to_builtins(msgspec.convert(found, kind))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, msgspec.ValidationError) and isinstance(found, list | dict):
+            raise _explain(_inside(str(error), f"{section}.{key}"), variable, "") from error
+    reason, remedy = _AT.sub("", str(refused)), "lists and tables are written as JSON"
+    if reason.startswith(_NO_CHOICE):
+        remedy = _one_of(reason, choices(kind))
+    raise ConfigError(f"{variable}: {reason}", remedy=remedy) from refused
+
+
+def _inside(message: str, path: str) -> str:
+    """A message of msgspec about a value as one about the whole configuration, where `path` leads to it."""
+    at = found["at"] if (found := _AT.search(message)) else ""
+    return f"{_AT.sub('', message)} - at `$.{path}{at if at.startswith('[') or not at else f'.{at}'}`"
 
 
 def _convert(tree: Tree, place: str, text: str = "") -> Config:
@@ -163,11 +172,11 @@ def _explain(message: str, place: str, text: str) -> ConfigError:
     unknown = _FIELD.search(message)
     if unknown:
         key, at = unknown["field"], unknown["at"] or ""
-        where = f"{place}{_line_of(text, key)}"
+        where = f"{place}{_line_of(text, key, at)}"
         inside = f"[{at}] has no key `{key}`" if at else f"there is no section [{key}]"
         return ConfigError(f"{where}: {inside}", remedy=_nearest(key, _known_at(at)))
     at = found["at"] if (found := _AT.search(message)) else ""
-    key = at.rsplit(".", 1)[-1]
+    key = _plain_path(at).rpartition(".")[2]
     reason = _AT.sub("", message)
     kind = _type_at(at)
     if "matching regex" in reason and (shape := said(kind, SHAPE)):
@@ -175,7 +184,7 @@ def _explain(message: str, place: str, text: str) -> ConfigError:
     remedy = "`hotstage config schema` lists every key with its type and unit"
     if reason.startswith(_NO_CHOICE) and (known := choices(kind)):
         remedy = _one_of(reason, known)
-    return ConfigError(f"{place}{_line_of(text, key)}: `{at}`: {reason}", remedy=remedy)
+    return ConfigError(f"{place}{_line_of(text, key, at)}: `{at}`: {reason}", remedy=remedy)
 
 
 def _one_of(reason: str, known: tuple[str, ...]) -> str:
@@ -188,7 +197,7 @@ def _one_of(reason: str, known: tuple[str, ...]) -> str:
 
 def _type_at(at: str) -> Any:
     """The type of the key that a msgspec path leads to; None where there is none."""
-    struct, _, key = re.sub(r"\[[^\]]*\]", "", at).rpartition(".")
+    struct, _, key = _plain_path(at).rpartition(".")
     return dict(hints_at(struct)).get(key)
 
 
@@ -206,7 +215,7 @@ def hints_at(at: str) -> list[tuple[str, Any]]:
 
 
 def _known_at(at: str) -> tuple[str, ...]:
-    return tuple(key for key, _ in hints_at(re.sub(r"\[[^\]]*\]", "", at)))
+    return tuple(key for key, _ in hints_at(_plain_path(at)))
 
 
 def _nearest(key: str, known: tuple[str, ...]) -> str:
@@ -216,16 +225,33 @@ def _nearest(key: str, known: tuple[str, ...]) -> str:
     return f"known here: {', '.join(known)}" if known else "`hotstage config schema` lists every key"
 
 
-def _line_of(text: str, key: str) -> str:
-    """`:LINE` of the first line that sets or opens `key`; nothing when it cannot be told."""
+def _plain_path(at: str) -> str:
+    """`stages.rules[2].stage` → `stages.rules.stage`."""
+    return re.sub(r"\[[^\]]*\]", "", at)
+
+
+def _line_of(text: str, key: str, at: str) -> str:
+    """`:LINE` of the first line that sets or opens `key`, in that one of several tables of a name which the
+    path `at` tells; nothing when it cannot be told.
+    """
     if not key:
         return ""
-    name = re.escape(re.sub(r"\[.*", "", key))
-    pattern = re.compile(rf"^\s*(?:\[+[\w.]*\b)?{name}\b")
-    for number, line in enumerate(text.splitlines(), 1):
-        if pattern.match(line):
-            return f":{number}"
+    pattern = re.compile(rf"^\s*(?:\[+[\w.]*\b)?{re.escape(key)}\b")
+    lines = text.splitlines()
+    for number in range(_begin_of(lines, at), len(lines)):
+        if pattern.match(lines[number]):
+            return f":{number + 1}"
     return ""
+
+
+def _begin_of(lines: list[str], at: str) -> int:
+    """Where the table begins that is the N-th of its name, `name[N]` in the path; else the first line."""
+    nth = re.search(r"(?P<name>\w+)\[(?P<n>\d+)\]", at)
+    if nth is None:
+        return 0
+    head = re.compile(rf"^\s*\[\[[\w.]*\b{nth['name']}\s*\]\]")
+    begins = [number for number, line in enumerate(lines) if head.match(line)]
+    return begins[int(nth["n"])] if int(nth["n"]) < len(begins) else 0
 
 
 def _merge(into: Tree, part: Mapping[str, Any]) -> None:

@@ -48,6 +48,7 @@ StreamText = Annotated[
         },
     ),
 ]
+THREAD_NAME_BYTES = 15
 MATCHED_BY = ("thread", "command", "container", "cgroup", "library", "stream")
 
 
@@ -80,6 +81,11 @@ class StageRule(Section, frozen=True, kw_only=True):
         for key in given:
             if re.fullmatch(r"[*?]*\*[*?]*", getattr(self, key)):
                 raise ValueError(f"`{key}` matches everything: name something, or leave the rule out")
+        thread = self.thread or ""
+        if len(thread.encode()) > THREAD_NAME_BYTES and not re.search(r"[*?[]", thread):
+            raise ValueError(
+                f"`thread` fits none: the kernel keeps {THREAD_NAME_BYTES} bytes of a thread's name"
+            )
 
 
 class StagesConfig(Section, frozen=True, kw_only=True):

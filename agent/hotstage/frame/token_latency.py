@@ -7,7 +7,7 @@ up to it: the largest share names the stage that makes the first token late.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 
@@ -106,24 +106,39 @@ def _parts(rows: Rows, min_samples: int, names: OwnNames) -> list[LatencyPart]:
     found = [
         _part(name, place, seconds, whole, min_samples) for name, place, seconds in _named(rows, early, names)
     ]
-    return sorted(found, key=lambda part: -part.share)[:PARTS_MAX]
+    return sorted(found, key=lambda part: -part.share)
 
 
 def _named(rows: Rows, early: Floats, names: OwnNames) -> list[tuple[str, int, Floats]]:
-    """(name, a place of it, seconds of each request) of the stages and gaps that decided something."""
+    """(name, a place of it, seconds of requests) of the stages and gaps that decided something: of more than
+    `PARTS_MAX` the own stages that decided least are `other`.
+    """
     found: list[tuple[str, int, Floats]] = []
     for place in np.flatnonzero(early.any(axis=0)).tolist():
         if place >= STAGE_SLOTS:
             found.append((GAPS[place - STAGE_SLOTS], place, early[:, place]))
         elif place < PINNED:
             found.append((stage_name(place), place, early[:, place]))
-    own: dict[str, Floats] = {}
+    own = _own(rows, early, names)
+    room = PARTS_MAX - len(found)
+    if len(own) > room:
+        found = [part for part in found if part[1] != Stage.other]
+        room = PARTS_MAX - 1 - len(found)
+        others = early[:, Stage.other].copy()
+        for _, seconds in own[room:]:
+            others[list(seconds)] += list(seconds.values())
+        found.append((Stage.other.name, Stage.other, others))
+    return found + [(name, PINNED, np.array(list(seconds.values()))) for name, seconds in own[:room]]
+
+
+def _own(rows: Rows, early: Floats, names: OwnNames) -> list[tuple[str, dict[int, float]]]:
+    """(name, row → seconds) of the servers' own stages, those that decided most first."""
+    own: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for slot in range(PINNED, STAGE_SLOTS):
         for at in np.flatnonzero(early[:, slot]).tolist():
-            stage = int(rows["stage_ids"][at, slot])
-            name = own_stage_name(names, int(rows["pid"][at]), stage)
-            own.setdefault(name, np.zeros(len(rows)))[at] += early[at, slot]
-    return found + [(name, PINNED, seconds) for name, seconds in own.items()]
+            seconds = own[own_stage_name(names, int(rows["pid"][at]), int(rows["stage_ids"][at, slot]))]
+            seconds[at] = seconds.get(at, 0.0) + float(early[at, slot])
+    return sorted(own.items(), key=lambda each: -sum(each[1].values()))
 
 
 def _part(name: str, place: int, seconds: Floats, whole: float, min_samples: int) -> LatencyPart:

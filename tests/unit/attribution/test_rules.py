@@ -39,6 +39,13 @@ def test_the_words_are_those_of_the_pipeline() -> None:
     assert list(ModalityWord.__args__) == [modality.name for modality in Modality]
 
 
+def test_a_thread_name_that_no_thread_can_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="keeps 15 bytes"):
+        StageRule(stage="sample", thread="sixteen-bytes-xy")
+    StageRule(stage="sample", thread="fifteen-bytes-x")
+    StageRule(stage="sample", thread="vit-*-of-some-longer-name")
+
+
 def test_the_first_rule_that_fits_wins_and_the_others_are_told() -> None:
     found = rules(
         StageRule(stage="sample", thread="other-*"),

@@ -240,6 +240,17 @@ def test_no_key_moves_a_terminal_or_makes_a_line_of_a_log(write, key: str):
             ":3: `notify.destinations[0].format`",
             "it is one of cloudevents, plain, slack, alertmanager, alertmanager_webhook",
         ),
+        (
+            "[classes]\ntoken_weights = {imagee = 2.0}",
+            ":2: `classes.token_weights`: Invalid enum value 'imagee'",
+            "did you mean `image`? it is one of text, image, audio, video",
+        ),
+        (
+            '[[stages.rules]]\nstage = "queue"\nthread = "q"\n[[stages.rules]]\nstage = "quue"\nthread = "r"',
+            ":5: `stages.rules[1].stage`",
+            "did you mean `queue`? it is one of gateway, ",
+        ),
+        ("[frame]\nheat_weights = {a = 1, b = -1}", ":2: `frame.heat_weights[...]`", "config schema"),
     ],
 )
 def test_a_word_that_is_no_choice_is_told_the_choices(write, text, place, remedy):
@@ -255,6 +266,9 @@ def test_a_word_that_is_no_choice_is_told_the_choices(write, text, place, remedy
         ("HOTSTAGE_PROBES_RUNG", "X", "it is one of auto, S, M, P"),
         ("HOTSTAGE_BREAKERS_SCOPES", '["hosts"]', "did you mean `host`? it is one of host, gpu, "),
         ("HOTSTAGE_BREAKERS_SCOPES", "host", "lists and tables are written as JSON"),
+        ("HOTSTAGE_CLASSES_TOKEN_WEIGHTS", '{"imagee": 2}', "did you mean `image`? it is one of text, "),
+        ("HOTSTAGE_STAGES_RULES", '[{"stage": "quue", "thread": "q"}]', "did you mean `queue`? it is one of"),
+        ("HOTSTAGE_STAGES_RULES", '[{"stage": "queue", "thred": "q"}]', "did you mean `thread`?"),
     ],
 )
 def test_a_variable_that_is_no_choice_is_told_the_choices(tmp_path, variable, value, remedy):

@@ -13,8 +13,9 @@ from support.kernel_rows import MS, SECOND, KernelRequest, Modality, Stage
 from hotstage.config.settings import FrameConfig
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.request_timings import FRESH_MAX, RequestTimings
-from hotstage.frame.token_latency import fill_token_latency
+from hotstage.frame.token_latency import PARTS_MAX, fill_token_latency
 from hotstage.probes.maps.layout import FINISHED_DTYPE
+from hotstage.stages.timeline import PINNED
 
 START = 1000 * SECOND
 IMAGE = Entity(EntityKind.modality, modality="image")
@@ -60,6 +61,30 @@ def test_a_modality_tells_its_first_tokens_and_what_made_them_late():
     assert (text.ttft_samples, text.ttft_p95_seconds) == (4, None)
     assert text.ttft_mean_seconds == pytest.approx(0.035)
     assert (table.total.modality, table.total.ttft_samples) == ("all", 24)
+
+
+@pytest.mark.parametrize("has_other", [False, True])
+def test_the_parts_add_up_however_many_own_stages_there_are(has_other):
+    rows, names = [], {}
+    for n in range(60):
+        row = ended(n, encode_ms=10)
+        slot = row["stages"][PINNED]
+        row["own_stages"], row["tgid"] = 32 + n % 30, 100 + n // 30
+        names[100 + n // 30, 32 + n % 30] = f"own_{n}"
+        slot["began_ns"], slot["total_ns"], slot["count"] = START, (n + 1) * MS // 10, 1
+        if has_other and n == 7:
+            slot = row["stages"][Stage.other]
+            slot["began_ns"], slot["total_ns"], slot["count"] = START + 7 * MS, 2 * MS, 1
+        rows.append(row)
+    found = RequestTimings(FrameConfig(), own_names=lambda: names)
+    found.keep(np.array(rows, FINISHED_DTYPE))
+    parts = found.latency(START + SECOND).total.parts
+    shown = [part.name for part in parts]
+    assert len(shown) == len(set(shown)) == PARTS_MAX
+    assert sum(part.share for part in parts) == pytest.approx(1)
+    assert "own_59" in shown
+    (other,) = (part for part in parts if part.name == "other")
+    assert other.count == 60 - sum(name.startswith("own_") for name in shown)
 
 
 def test_columns_are_of_the_host_and_of_each_modality():

@@ -34,6 +34,7 @@ class RingReader:
             fd, _PAGE + 2 * self._size, prot=mmap.PROT_READ, offset=_PAGE
         )  # the data is mapped twice in a row: no record wraps
         self._data: NDArray[np.uint8] | None = np.frombuffer(self._producer, dtype=np.uint8, offset=_PAGE)
+        self._is_held_up = False
 
     def drain(self, dtypes: Mapping[int, np.dtype[np.void]]) -> dict[int, NDArray[np.void]]:
         """All complete records, by their first word (the kind), in order; empty arrays for kinds without any.
@@ -43,7 +44,8 @@ class RingReader:
         if self._data is None:
             raise ValueError("the ring is closed")
         pieces: dict[int, list[NDArray[np.void]]] = {kind: [] for kind in dtypes}
-        at, end = _position(self._consumer), _position(self._producer)
+        begin, end = _position(self._consumer), _position(self._producer)
+        at = begin
         while at < end:
             run = self._run_at(at, end)
             if run is None:
@@ -52,12 +54,14 @@ class RingReader:
             self._decode(rows, length, dtypes, pieces)
             at += len(rows) * stride
         struct.pack_into("<Q", self._consumer, 0, at)
+        self._is_held_up = at == begin < end
         return {kind: _in_one(found, dtypes[kind]) for kind, found in pieces.items()}
 
-    @property
-    def size(self) -> int:
-        """Bytes that it holds."""
-        return self._size
+    def is_stuck(self) -> bool:
+        """Whether it is more than half full and the last drain took nothing of what was there. Of a flood
+        something is taken each time, and what finds no place is counted as lost.
+        """
+        return self._is_held_up and 2 * self.pending_bytes() > self._size
 
     def pending_bytes(self) -> int:
         """Bytes between what was produced and what was read."""

@@ -97,6 +97,26 @@ def test_a_record_still_being_written_holds_back_those_behind_it(producer: Produ
     reader.close()
 
 
+def test_it_is_stuck_when_nothing_comes_out_and_not_when_much_goes_in(producer: Producer) -> None:
+    reader = RingReader(producer.fd, SIZE)
+    for _ in range(3):  # after each drain it is filled again
+        for value in range(200):
+            producer.put(small(value))
+        assert not reader.is_stuck()
+        assert len(reader.drain(DTYPES)[1]) == 200
+    busy = producer.put(small(0), BUSY)
+    reader.drain(DTYPES)
+    assert not reader.is_stuck()
+    for value in range(200):
+        producer.put(small(value))
+    reader.drain(DTYPES)
+    assert reader.is_stuck()
+    producer.set_header(busy, 8)
+    reader.drain(DTYPES)
+    assert not reader.is_stuck()
+    reader.close()
+
+
 def test_a_discarded_record_is_passed_over(producer: Producer) -> None:
     reader = RingReader(producer.fd, SIZE)
     for value, flags in ((1, 0), (2, DISCARDED), (3, 0)):
