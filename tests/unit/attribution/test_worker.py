@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge's own thread: trouble is told once, and strangers with many threads cost a part of a core."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hotstage.attribution.worker import Attribution
+from hotstage.clock import SystemClock
+from hotstage.config.stages import StagesConfig
+from hotstage.probes.maps.layout import THREAD_DTYPE
+
+
+class Churning:
+    """Probes of a host where each look finds new threads; `answer` is what the sums by source do."""
+
+    def __init__(self, answer: Callable[[], None]) -> None:
+        self.looks, self.judged = 0, 0
+        self._answer = answer
+
+    def threads(self) -> NDArray[np.void]:
+        self.looks += 1
+        rows = np.zeros(1, THREAD_DTYPE)
+        rows["tid"], rows["tgid"] = self.looks, 1
+        return rows
+
+    def launches_by_source(self) -> dict[int, object]:
+        self.judged += 1
+        self._answer()
+        return {}
+
+    def __getattr__(self, name: str) -> Callable[..., list[object]]:
+        return lambda *given: []
+
+
+def run(answer: Callable[[], None], directory: Path, seconds: float) -> Churning:
+    probes = Churning(answer)
+    judge = Attribution(StagesConfig(), probes, SystemClock(), directory)  # type: ignore[arg-type]
+    judge.start()
+    time.sleep(seconds)
+    judge.close()
+    return probes
+
+
+def test_trouble_that_stays_is_told_once_and_tried_once_a_second(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise IndexError("odd")
+
+    with caplog.at_level(logging.WARNING):
+        probes = run(fail, tmp_path, 2.5)
+    assert 2 <= probes.judged <= 4
+    assert [each.message for each in caplog.records] == ["unmarked work could not be judged"]
+
+
+def test_a_long_judgement_is_followed_by_a_longer_rest(tmp_path: Path) -> None:
+    probes = run(lambda: time.sleep(0.3), tmp_path, 2.6)
+    assert 1 <= probes.judged <= 3, "0.3 s of work, then 1.2 s of rest"
