@@ -6,6 +6,8 @@ Pure. Unknown is null; a confidence is between 0 and 1. Where work has no stage,
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -210,7 +212,18 @@ def _remedies(state: ProcessState, launches: LaunchSources, thread: ThreadFacts 
 
 def _rule_remedy(state: ProcessState, thread: ThreadFacts | None) -> str:
     if thread is not None and thread.name:
-        by = f'thread = "{thread.name}"'
+        by = f"thread = {_toml(_literal(thread.name))}"
     else:
-        by = f'command = "*{state.facts.program.rpartition(" ")[2]}*"'
+        told = state.facts.program.rpartition(" ")[2]  # its digits were left out
+        by = f"command = {_toml('*' + '*'.join(map(_literal, told.split('#'))) + '*')}"
     return f'add a rule: [[stages.rules]] {by}, stage = "…"'
+
+
+def _literal(name: str) -> str:
+    """A glob that fits this name only: strangers choose it."""
+    return re.sub(r"[*?[]", r"[\g<0>]", name)
+
+
+def _toml(text: str) -> str:
+    """A string in TOML; JSON's escapes are among TOML's."""
+    return json.dumps(text, ensure_ascii=False)

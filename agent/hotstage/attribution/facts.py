@@ -38,6 +38,15 @@ class ProcessFacts:
     libraries: tuple[str, ...] = ()
     """File names of the code that it has mapped; empty where no rule asks for them."""
     program: str = ""
+    uid: int | None = None
+    """Whose it is (its real user id); None where the kernel did not say."""
+
+    @property
+    def program_key(self) -> str:
+        """The program's name in files: 16 hexadecimal digits. The same program of another user is another
+        one: nobody teaches the agent what the functions of someone else's processes do.
+        """
+        return hashlib.blake2b(f"{self.uid} {self.program}".encode(), digest_size=8).hexdigest()
 
 
 @dataclass(slots=True)
@@ -83,7 +92,7 @@ class FactsBook:
         if seen is None:
             return ""
         if tid not in seen.threads:
-            seen.threads[tid] = self._text(f"{pid}/task/{tid}/comm").rstrip("\n")
+            seen.threads[tid] = printable(self._text(f"{pid}/task/{tid}/comm").removesuffix("\n"))
         return seen.threads[tid]
 
     def keep(self, pids: Iterable[int]) -> None:
@@ -103,6 +112,7 @@ class FactsBook:
             cgroup=next((line.rpartition(":")[2] for line in cgroup.splitlines()), ""),
             libraries=libraries,
             program=program_of(self._executable(pid), command),
+            uid=_real_uid(self._text(f"{pid}/status")),
         )
 
     def _libraries(self, pid: int) -> tuple[str, ...]:
@@ -112,9 +122,10 @@ class FactsBook:
 
     def _executable(self, pid: int) -> str:
         try:
-            return (self._table.root / str(pid) / "exe").readlink().name.removesuffix(" (deleted)")
+            name = (self._table.root / str(pid) / "exe").readlink().name
         except OSError:
             return ""
+        return printable(name.removesuffix(" (deleted)"))
 
     def _text(self, path: str) -> str:
         return self._bytes(path).decode("utf-8", "replace")
@@ -141,6 +152,12 @@ def program_of(executable: str, command: list[str]) -> str:
     return _DIGITS.sub("#", name)[:128]
 
 
+def _real_uid(status: str) -> int | None:
+    """From `/proc/PID/status`; the directory's owner is no measure, a process can make that root."""
+    found = re.search(r"^Uid:\t(\d+)", status, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 def _script_of(command: list[str]) -> str:
     """The script or module that an interpreter runs; empty where none is named."""
     words = iter(command[1:])
@@ -152,11 +169,6 @@ def _script_of(command: list[str]) -> str:
         elif not word.startswith("-"):
             return PurePosixPath(word).name
     return ""
-
-
-def program_key(program: str) -> str:
-    """The program's name in files: 16 hexadecimal digits."""
-    return hashlib.blake2b(program.encode(), digest_size=8).hexdigest()
 
 
 def table_of(proc_root: str) -> ProcessTable:

@@ -52,7 +52,7 @@ class FunctionCounts:
 
     def add(self, place: Place, count: int) -> None:
         self.launches[place] = self.launches.get(place, 0) + count
-        if self.total > COUNT_LIMIT:
+        while self.total > COUNT_LIMIT:
             self.launches = {key: count // 2 for key, count in self.launches.items() if count > 1}
 
 
@@ -86,6 +86,9 @@ class FingerprintBook:
     def __init__(self, programs_limit: int) -> None:
         self._limit = programs_limit
         self._programs: OrderedDict[str, Program] = OrderedDict()
+        # What each says, until it learns more: a hundred processes may ask for one program every second.
+        self._totals: dict[str, int] = {}
+        self._verdicts: dict[str, Mapping[int, Verdict]] = {}
 
     def learn(self, key: str, name: str, name_hash: int, function: str, place: Place, count: int) -> None:
         """`count` more launches of a function by a stage. Made-up stages have no id that lasts: left out."""
@@ -100,11 +103,13 @@ class FingerprintBook:
             counts = program.functions[name_hash] = FunctionCounts(function)
         counts.add(place, count)
         program.moved = True
+        self._has_changed(key)
 
     def add(self, key: str, program: Program) -> Program:
         self._programs[key] = program
+        self._has_changed(key)
         while len(self._programs) > self._limit:
-            self._programs.popitem(last=False)
+            self._has_changed(self._programs.popitem(last=False)[0])
         return program
 
     def program(self, key: str) -> Program | None:
@@ -114,17 +119,32 @@ class FingerprintBook:
         """From the one that was met longest ago."""
         yield from self._programs.items()
 
+    def total(self, key: str) -> int:
+        """Launches that the program was learned from; 0 for one that was not."""
+        program = self._programs.get(key)
+        if program is None:
+            return 0
+        if key not in self._totals:
+            self._totals[key] = program.total
+        return self._totals[key]
+
     def verdicts(self, key: str) -> Mapping[int, Verdict]:
         """Hash of the name → what the function says; functions that were seen too seldom are not in it."""
         program = self._programs.get(key)
         if program is None:
             return {}
-        found = ((each, verdict_of(counts)) for each, counts in program.functions.items())
-        return {name_hash: verdict for name_hash, verdict in found if verdict is not None}
+        if key not in self._verdicts:
+            found = ((each, verdict_of(counts)) for each, counts in program.functions.items())
+            self._verdicts[key] = {name_hash: said for name_hash, said in found if said is not None}
+        return self._verdicts[key]
 
     @property
     def has_moved(self) -> bool:
         return any(program.moved for program in self._programs.values())
+
+    def _has_changed(self, key: str) -> None:
+        self._totals.pop(key, None)
+        self._verdicts.pop(key, None)
 
 
 def verdict_of(counts: FunctionCounts) -> Verdict | None:

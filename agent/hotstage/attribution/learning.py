@@ -7,10 +7,11 @@ of each minute after that.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from hotstage.attribution.facts import ProcessFacts, program_key
+from hotstage.attribution.facts import ProcessFacts
 from hotstage.attribution.fingerprints import GRAPH_HASH, GRAPH_NAME, FingerprintBook, Verdict
 from hotstage.probes.maps.inference import Function, FunctionDecision
 from hotstage.probes.maps.layout import GRAPH_HANDLE, FunctionKind
@@ -20,6 +21,8 @@ NEW_NS = 60_000_000_000
 """A program is new until it was learned from so many launches and for so long."""
 AGAIN_NS = 60_000_000_000
 AGAIN_FOR_NS = 2_000_000_000
+PROGRAMS_LIMIT = 1024
+"""Programs that are known not to be new; one that comes back after so many others is new again."""
 
 
 class Counting(Protocol):
@@ -39,7 +42,7 @@ class Learner:
         self._probes = probes
         self._book = book
         self._told: dict[tuple[int, int, int, int], int] = {}
-        self._since_ns: dict[str, int] = {}
+        self._since_ns: OrderedDict[str, int] = OrderedDict()
         self._again_ns = 0
         self.is_learning = False
 
@@ -56,8 +59,7 @@ class Learner:
 
     def learned_of(self, facts: ProcessFacts) -> int:
         """Launches that the process's program was learned from."""
-        program = self._book.program(program_key(facts.program))
-        return 0 if program is None else program.total
+        return self._book.total(facts.program_key)
 
     def _take(self, marked: Mapping[int, ProcessFacts], named: Mapping[int, Sequence[Function]]) -> None:
         names = {
@@ -73,14 +75,17 @@ class Learner:
                 continue
             before = self._told.get(key, 0)
             grew = count - before if count >= before else count
-            self._book.learn(program_key(facts.program), facts.program, *name, (stage, modality), grew)
+            self._book.learn(facts.program_key, facts.program, *name, (stage, modality), grew)
         self._told = told
 
     def _is_wanted(self, now_ns: int, marked: Mapping[int, ProcessFacts]) -> bool:
         if not marked:
             return False
         for facts in marked.values():
-            since_ns = self._since_ns.setdefault(facts.program, now_ns)
+            since_ns = self._since_ns.setdefault(facts.program_key, now_ns)
+            self._since_ns.move_to_end(facts.program_key)
+            while len(self._since_ns) > PROGRAMS_LIMIT:
+                self._since_ns.popitem(last=False)
             if now_ns - since_ns < NEW_NS or self.learned_of(facts) < NEW_LAUNCHES:
                 return True
         if now_ns - self._again_ns >= AGAIN_NS:
@@ -100,7 +105,7 @@ class Applied:
         """Tell the kernel what is known of the process's functions; the anchors among them, most launched
         first. Empty: nothing is known that tells a stage.
         """
-        verdicts = self._book.verdicts(program_key(facts.program)) if facts.program else {}
+        verdicts = self._book.verdicts(facts.program_key) if facts.program else {}
         if not verdicts:
             return ()
         pid = facts.identity.pid

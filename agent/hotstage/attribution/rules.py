@@ -7,9 +7,11 @@ operator's own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -90,21 +92,31 @@ def shipped_rules() -> list[StageRule]:
 def _fits(
     rule: StageRule, process: ProcessFacts, thread: str | None, stream: Stream | int | None, nth: int
 ) -> bool:
-    if rule.thread is not None and (thread is None or not fnmatchcase(thread, rule.thread)):
+    if rule.thread is not None and (thread is None or not _matches(thread, rule.thread)):
         return False
-    if rule.command is not None and not fnmatchcase(process.command, rule.command):
+    if rule.command is not None and not _matches(process.command, rule.command):
         return False
-    if rule.container is not None and not fnmatchcase(process.container or "", rule.container):
+    if rule.container is not None and not _matches(process.container or "", rule.container):
         return False
-    if rule.cgroup is not None and not fnmatchcase(process.cgroup, rule.cgroup):
+    if rule.cgroup is not None and not _matches(process.cgroup, rule.cgroup):
         return False
     if rule.library is not None and not _any(process.libraries, rule.library):
         return False
     return rule.stream is None or (stream is not None and _is_stream(rule.stream, stream, nth))
 
 
+@lru_cache(maxsize=4096)
+def _pattern(glob: str) -> re.Pattern[str]:
+    """fnmatch keeps 256 of them, and 256 rules may have five each."""
+    return re.compile(translate(glob))
+
+
+def _matches(text: str, glob: str) -> bool:
+    return _pattern(glob).match(text) is not None
+
+
 def _any(names: Sequence[str], pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in names)
+    return any(_matches(name, pattern) for name in names)
 
 
 def _is_stream(wanted: str, stream: Stream | int, nth: int) -> bool:

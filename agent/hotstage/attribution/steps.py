@@ -13,6 +13,8 @@ from collections import deque
 from dataclasses import dataclass
 
 WINDOW_NS = 10_000_000_000
+LOOK_NS = 900_000_000
+"""How far apart looks are kept: a process with many new threads is looked at more often."""
 MIN_GRAPH_STEPS = 20
 MIN_SHARE = 0.9
 DECODE_CONFIDENCE = 0.6
@@ -64,6 +66,10 @@ class ThreadSteps:
         if self._looks and steps < self._looks[-1].steps:  # the tid is another thread now
             self._looks.clear()
             self.is_decided = False
+        if not steps:
+            self._looks.clear()  # of the many threads that never end a step one look is enough
+        if len(self._looks) > 1 and at_ns - self._looks[-2].at_ns < LOOK_NS:
+            self._looks.pop()
         self._looks.append(_Look(at_ns, steps, graph, burst))
         while len(self._looks) > 1 and at_ns - self._looks[0].at_ns > WINDOW_NS:
             self._looks.popleft()

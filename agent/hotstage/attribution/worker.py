@@ -23,6 +23,10 @@ from hotstage.errors import HotstageError
 PERIOD_SECONDS = 1.0
 LOOK_SECONDS = 0.2
 """How often new threads are looked for: they are judged at once."""
+REST = 4
+"""Times as long as a judgement took nothing is judged after it: strangers with ten thousand threads cost a
+fifth of a core at most.
+"""
 SAVE_SECONDS = 30.0
 _CLOSE_SECONDS = 5.0
 
@@ -57,6 +61,8 @@ class Attribution:
         self._thread = threading.Thread(target=self._follow, name="hotstage-attribution", daemon=True)
         self._saved_ns = 0
         self._judged_ns = 0
+        self._rest_until_ns = 0
+        self._trouble: str | None = None
 
     def start(self) -> None:
         if self._config.fingerprints:
@@ -89,14 +95,33 @@ class Attribution:
     def _follow(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
             now_ns = self._clock.monotonic_ns()
+            if now_ns < self._rest_until_ns:
+                continue
             try:
-                if now_ns - self._judged_ns >= PERIOD_SECONDS * 1e9 or self._judge.sees_new_threads():
-                    self._judged_ns = now_ns
-                    self._step(now_ns)
-            except (HotstageError, OSError) as error:
-                log.warning("unmarked work is judged again in a second", extra={"reason": str(error)})
-            except Exception:  # one odd process must not end the judging of all others
-                log.exception("unmarked work could not be judged")
+                if not self._is_due(now_ns):
+                    continue
+                self._judged_ns = now_ns
+                self._step(now_ns)
+                self._trouble = None
+            except Exception as error:  # one odd process must not end the judging of all others
+                self._tell(error)
+            ended_ns = self._clock.monotonic_ns()
+            self._rest_until_ns = ended_ns + REST * (ended_ns - now_ns)
+
+    def _is_due(self, now_ns: int) -> bool:
+        is_second = now_ns - self._judged_ns >= PERIOD_SECONDS * 1e9
+        return is_second or (self._trouble is None and self._judge.sees_new_threads())
+
+    def _tell(self, error: Exception) -> None:
+        """The same trouble is told once, until a judgement has come to its end."""
+        trouble = f"{type(error).__name__}: {error}"
+        if trouble == self._trouble:
+            return
+        self._trouble = trouble
+        if isinstance(error, (HotstageError, OSError)):
+            log.warning("unmarked work is judged again in a second", extra={"reason": str(error)})
+        else:
+            log.error("unmarked work could not be judged", exc_info=error)
 
     def _step(self, now_ns: int) -> None:
         self._judge.advance(now_ns, engine_decodes=_one_decodes(self._engines(), now_ns))

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from importlib.resources import files
 
 import jsonschema
 import pytest
-from support.attribution import NO_SHAPE, anchor, process, thread
+from support.attribution import FACTS, NO_SHAPE, anchor, process, thread
 
 from hotstage.attribution.explain import THREADS_SHOWN, explain
 from hotstage.attribution.state import ProcessState
@@ -128,3 +130,25 @@ def test_a_crowd_of_threads_is_cut_and_counted() -> None:
     found = said(crowd)
     assert (len(found["threads"]), found["threads_total"]) == (THREADS_SHOWN, THREADS_SHOWN + 39)
     assert found["threads"][0]["tid"] == THREADS_SHOWN + 39, "those that launch most come first"
+
+
+def test_a_rule_for_a_strangers_name_fits_that_name_alone() -> None:
+    """The remedy is copied by people: a thread named `*` must not make a rule for everything."""
+    for name in ("*", 'a"\nstage="x', "[!a]?", "v\\it"):
+        odd = thread(9, name, Source.NONE, launches=LaunchSources(none=90))
+        remedies = said(process(odd))["threads"][0]["unattributed"]["remedies"]
+        (told,) = [each for each in remedies if each.startswith("add a rule")]
+        by = told.removeprefix("add a rule: [[stages.rules]] ").removesuffix(', stage = "…"')
+        glob = tomllib.loads(by)["thread"]
+        assert fnmatchcase(name, glob)
+        assert not fnmatchcase("a", glob)
+
+
+def test_a_rule_for_a_program_fits_it_though_its_digits_were_left_out() -> None:
+    state = replace(
+        process(thread(9, "", Source.NONE, launches=LaunchSources(none=90))),
+        facts=replace(FACTS, command="python serve2.py", program="python# serve#.py"),
+    )
+    told = said(state)["unattributed"]["remedies"][-2]
+    glob = tomllib.loads(told.removeprefix("add a rule: [[stages.rules]] ").removesuffix(', stage = "…"'))
+    assert fnmatchcase("python serve2.py", glob["command"])

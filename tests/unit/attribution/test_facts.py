@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hotstage.attribution.facts import LIBRARIES_NS, REREAD_NS, FactsBook, program_of
-from hotstage.probes.discovery.processes import ProcessTable
+from hotstage.attribution.facts import LIBRARIES_NS, REREAD_NS, FactsBook, ProcessFacts, program_of
+from hotstage.probes.discovery.processes import ProcessId, ProcessTable
 
 PR_SET_NAME = 15
 
@@ -61,3 +61,39 @@ def test_a_process_that_has_gone_is_none_and_forgotten(tmp_path: Path) -> None:
     assert book.thread(4, 4) == ""
     book.keep([])
     assert book.thread(4, 4) == ""
+
+
+def test_names_of_a_hostile_process_are_made_plain(tmp_path: Path) -> None:
+    """A name that no text can hold must not end the judging of all processes."""
+    folder = tmp_path / "4"
+    (folder / "task/5").mkdir(parents=True)
+    (folder / "stat").write_bytes(b"4 (a) S " + b" ".join([b"0"] * 18) + b" 77 0")
+    (folder / "cmdline").write_bytes(b"\xff\n" * 3_000_000)
+    (folder / "task/5/comm").write_bytes(b"\x1b]0;x\n\xff\r\n")
+    (folder / "exe").symlink_to(os.fsdecode(b"/tmp/\xff\x1b[31m (deleted)"))
+    book = FactsBook(ProcessTable(tmp_path), with_libraries=True)
+    facts = book.process(4, 0)
+    assert facts is not None
+    assert len(facts.command) <= 4096 and facts.command.isprintable()
+    assert facts.program.startswith("??[#m") and len(facts.program) <= 128
+    assert len(facts.program_key) == 16
+    assert book.thread(4, 5) == "?]0;x?\ufffd?"
+
+
+def test_what_one_user_taught_of_a_program_is_nobody_elses() -> None:
+    keys = {
+        ProcessFacts(ProcessId(4, 1), program="python# serve", uid=uid).program_key for uid in (0, 1000, None)
+    }
+    assert len(keys) == 3
+
+
+def test_the_user_is_the_real_one_by_the_kernels_word(tmp_path: Path) -> None:
+    book = FactsBook(ProcessTable(), with_libraries=False)
+    facts = book.process(os.getpid(), 0)
+    assert facts is not None and facts.uid == os.getuid()
+    folder = tmp_path / "4"
+    folder.mkdir()
+    (folder / "stat").write_bytes(b"4 (a) S " + b" ".join([b"0"] * 18) + b" 77 0")
+    (folder / "status").write_text("Name:\tx\\nUid:\t0\nUid:\t1000\t0\t0\t0\n")
+    facts = FactsBook(ProcessTable(tmp_path), with_libraries=False).process(4, 0)
+    assert facts is not None and facts.uid == 1000

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -102,8 +103,29 @@ def test_the_file_holds_the_book_and_is_read_again(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
+def body(launches: str, name_hash: str = f"{17:016x}") -> str:
+    function = f'{{"name": "f", "launches": {launches}}}'
+    return f'{{"version":1,"programs":{{"k":{{"name":"p","functions":{{"{name_hash}":{function}}}}}}}}}'
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"version": 2, "programs": {}}', '{"version": 1, "programs": {"k": 3}}', "[" * 5000]
+    "text",
+    [
+        "",
+        "{}",
+        '{"version": 2, "programs": {}}',
+        '{"version": 1, "programs": {"k": 3}}',
+        "[" * 5000,
+        body("[[13, 0, Infinity]]"),
+        body("[[13, 0, 1e999]]"),
+        body(f"[[13, 0, {10**400}]]"),
+        body("[[13, 0, -5]]"),
+        body("[[-5, 0, 100]]"),
+        body("[[300, 0, 100]]"),
+        body("[[13, 900, 100]]"),
+        body("[[13, 0, 100]]", "f" * 40),
+        body("[[13, 0, 100]]").replace('"f"', '"\\ud800"'),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_put_aside(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE_NAME).write_text(text)
@@ -124,3 +146,65 @@ def test_a_disk_that_refuses_keeps_the_book_for_the_next_time(tmp_path: Path) ->
     assert file.save(book)
     assert file.error is None
     assert json.loads((tmp_path / "absent" / FILE_NAME).read_text())["programs"]["key"]["name"] == "p"
+
+
+def test_what_stands_in_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A pipe that nobody writes, a link to what never ends, a folder: the agent starts."""
+    for place in ("pipe", "link", "folder"):
+        folder = tmp_path / place
+        folder.mkdir()
+        path = folder / FILE_NAME
+        if place == "pipe":
+            os.mkfifo(path)
+        elif place == "link":
+            path.symlink_to("/dev/zero")
+        else:
+            path.mkdir()
+        book = FingerprintBook(8)
+        assert FingerprintFile(folder).load(book) == 0
+        book.learn("key", "p", 1, "f", (DECODE, TEXT), 70)
+        assert FingerprintFile(folder).save(book)
+        assert FingerprintFile(folder).load(FingerprintBook(8)) == 1
+
+
+def test_a_link_in_place_of_the_written_file_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("precious")
+    (tmp_path / "fingerprints.tmp").symlink_to(elsewhere)
+    book = FingerprintBook(8)
+    book.learn("key", "p", 1, "f", (DECODE, TEXT), 70)
+    file = FingerprintFile(tmp_path)
+    assert not file.save(book)
+    assert file.error
+    assert elsewhere.read_text() == "precious"
+
+
+def test_a_book_that_is_too_large_for_the_file_loses_its_oldest_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hotstage.attribution.fingerprint_store.BYTES_LIMIT", 1000)
+    book, again = FingerprintBook(64), FingerprintBook(64)
+    for number in range(40):
+        book.learn(f"key-{number}", "p", number, "f", (DECODE, TEXT), 70)
+    file = FingerprintFile(tmp_path)
+    assert file.save(book)
+    assert (tmp_path / FILE_NAME).stat().st_size <= 1000
+    assert 1 < file.load(again) < 40
+    assert [key for key, _ in again.programs()][-1] == "key-39"
+
+
+def test_more_launches_at_once_than_a_function_may_have_are_read_again(tmp_path: Path) -> None:
+    book, again = FingerprintBook(8), FingerprintBook(8)
+    book.learn("key", "p", 1, "f", (DECODE, TEXT), COUNT_LIMIT * 1000)
+    assert FingerprintFile(tmp_path).save(book)
+    assert FingerprintFile(tmp_path).load(again) == 1
+
+
+def test_what_a_program_says_moves_with_what_it_learns() -> None:
+    book = FingerprintBook(8)
+    book.learn("key", "p", 1, "f", (DECODE, TEXT), 49)
+    assert (book.total("key"), dict(book.verdicts("key"))) == (49, {})
+    book.learn("key", "p", 1, "f", (DECODE, TEXT), 1)
+    assert book.total("key") == 50
+    assert [each.decision.stage for each in book.verdicts("key").values()] == [DECODE]
+    assert book.verdicts("key") is book.verdicts("key"), "not worked out for each process that asks"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hotstage.attribution.steps import ThreadSteps
 
 SECOND = 1_000_000_000
@@ -42,3 +44,16 @@ def test_a_tid_that_came_back_begins_anew() -> None:
     thread.advance(SECOND, 40, 40, 0)
     shape = thread.advance(2 * SECOND, 3, 3, 0)
     assert (shape.steps, thread.is_decided) == (0, False)
+
+
+def test_looks_in_quick_succession_hold_no_more_than_one_a_second() -> None:
+    often, once, idle = ThreadSteps(), ThreadSteps(), ThreadSteps()
+    for tenth in range(200):
+        at_ns = tenth * SECOND // 10
+        shape = often.advance(at_ns, 1 + tenth * 4, tenth * 4, 0)
+        idle.advance(at_ns, 0, 0, 0)
+        if tenth % 10 == 9:
+            wanted = once.advance(at_ns, 1 + tenth * 4, tenth * 4, 0)
+    assert shape.graph == pytest.approx(wanted.graph, rel=0.15)
+    assert len(often._looks) <= 13
+    assert len(idle._looks) == 1
