@@ -7,6 +7,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -270,6 +271,7 @@ def kinds_of(engine: ProbeEngine, pid: int) -> set[str]:
 
 LATER = """
 import sys
+import time
 import hotstage_marks as marks
 with marks.stage("before anybody came", request=""):
     pass
@@ -290,3 +292,25 @@ def test_an_agent_that_comes_later_learns_the_names_of_stages(engine: ProbeEngin
     names = {name for (pid, _), name in engine.stage_names().items() if pid == process.pid}
     assert {"before anybody came", "gr____er_[0m" + "x" * 19} <= names
     assert (len(names), refused) == (32, "10")
+
+
+def test_names_outlive_their_process_for_its_finished_requests(start: Start) -> None:
+    hasty = ProbeEngine(ProbesConfig(xid=False, process_linger_seconds=0.1), SystemClock())
+    try:
+        hasty.start()
+        process = start(sys.executable, "-c", LATER)
+        wait_until(lambda: process.pid in hasty.pids(), "the marks are attached")
+        assert process.stdin is not None
+        process.stdin.write("reranked\n")
+        process.stdin.flush()
+        line_of(process)
+        mine = {key: name for key, name in hasty.stage_names().items() if key[0] == process.pid}
+        assert "reranked" in mine.values()
+        process.stdin.close()
+        process.wait(20)
+        wait_until(lambda: process.pid not in hasty.pids(), "the exit is noticed")
+        time.sleep(0.15)
+        hasty.read_slow()
+        assert mine.items() <= hasty.stage_names().items()
+    finally:
+        hasty.close()

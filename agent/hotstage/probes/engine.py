@@ -31,6 +31,7 @@ from hotstage.probes.discovery.libraries import is_library, is_library_or_torch
 from hotstage.probes.discovery.processes import ProcessTable
 from hotstage.probes.discovery.targets import inspect_library
 from hotstage.probes.discovery.watch import Watch
+from hotstage.probes.ended_names import EndedNames
 from hotstage.probes.launch_sources import LaunchSources, SourcesBook
 from hotstage.probes.loader.base import LoadedPrograms, Loader, MapSizes, Rung
 from hotstage.probes.loader.bcc import BccLoader
@@ -73,6 +74,7 @@ class ProbeEngine:
         self._maps: KernelMaps | None = None
         self._maps_lock = threading.Lock()
         self._totals = TotalsBook()
+        self._ended_names = EndedNames()
         self._sources = SourcesBook()
         self._departures = Departures(int(config.process_linger_seconds * 1e9))
         self._attachments: Attachments | None = None
@@ -208,10 +210,12 @@ class ProbeEngine:
             return self._open_maps.contexts()
 
     def stage_names(self) -> Mapping[tuple[int, int], str]:
-        """(pid, stage id 32..63) → the name that the process gave its own stage, cleaned; it may be empty."""
+        """(pid, stage id 32..63) → the name that the process gave its own stage, cleaned; it may be empty.
+        Those of processes that have ended lately are among them.
+        """
         with self._maps_lock:
-            found = self._open_maps.stage_names()
-        return {key: clean_name(raw) for key, raw in found.items()}
+            living = self._open_maps.stage_names()
+        return self._ended_names.beside({key: clean_name(raw) for key, raw in living.items()})
 
     # ---- what unmarked work counts as
 
@@ -336,11 +340,13 @@ class ProbeEngine:
 
     def _forget_the_gone(self) -> None:
         now_ns, maps = self._clock.monotonic_ns(), self._open_maps
-        for pid in {*maps.request_counts(), *(pid for pid, _ in maps.stage_names())}:
+        names = maps.stage_names()
+        for pid in {*maps.request_counts(), *(pid for pid, _ in names)}:
             if not self._is_in_use(pid):  # it may have come and gone before discovery looked
                 self._departures.process_missing(pid, now_ns)
         pids, threads = self._departures.due(now_ns)
         if pids:
+            self._ended_names.keep({key: clean_name(raw) for key, raw in names.items() if key[0] in pids})
             forgotten = maps.forget_processes(pids)
             self._totals.keep(forgotten)
             self._sources.keep(forgotten.threads)
