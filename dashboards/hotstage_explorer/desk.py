@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from hotstage_explorer.questions import UNREAD, Answer, Question
@@ -50,15 +51,23 @@ class Desk:
 
     def ask(self, question: Question) -> tuple[Answer, int]:
         """(the newest answer, how many reads it took so far); keeps the question awake."""
+        return self.ask_all((question,))[question]
+
+    def ask_all(self, questions: Iterable[Question]) -> dict[Question, tuple[Answer, int]]:
+        """The same for several, which share one wait: a page of four is not four times as slow."""
         with self._changed:
-            case = self._case(question)
-            case.asked_at = time.monotonic()
+            cases = {}
+            for question in questions:
+                cases[question] = case = self._case(question)
+                case.asked_at = time.monotonic()
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="desk", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._closed or self._is_fresh(case), self._patience_seconds)
-            return case.answer, case.version
+            self._changed.wait_for(
+                lambda: self._closed or all(map(self._is_fresh, cases.values())), self._patience_seconds
+            )
+            return {question: (case.answer, case.version) for question, case in cases.items()}
 
     def close(self) -> None:
         """End the thread; returns when it has ended, or after a read's own deadline."""

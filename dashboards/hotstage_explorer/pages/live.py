@@ -107,7 +107,7 @@ def register(app: Dash, feed: Feed, desk: Desk, page: Page) -> None:
         if not isinstance(address, str):
             raise PreventUpdate
         at = where(page.path, address)
-        answers = {question: desk.ask(question) for question in page.questions(at)}
+        answers = desk.ask_all(page.questions(at))
         picture = feed.latest()
         version = ".".join(map(str, (picture.version, *(count for _, count in answers.values()))))
         if ctx.triggered_id == f"{page.key}-beat" and kept == version:

@@ -112,3 +112,19 @@ def test_each_of_several_questions_has_its_turn(source: CountingSource, desk: De
         for question in questions:
             desk.ask(question)
     assert min(source.asked[each] for each in questions) >= 3
+
+
+def test_several_questions_wait_no_longer_than_one(source: CountingSource) -> None:
+    source.go_on.clear()
+    desk = Desk(source, patience_seconds=0.3)
+    questions = [Question("request", str(number)) for number in range(6)]
+    began = time.monotonic()
+    answers = desk.ask_all(questions)
+    assert 0.25 < time.monotonic() - began < 0.9
+    assert [answers[each][1] for each in questions] == [0] * 6
+    source.go_on.set()
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline and not all(version for _, version in desk.ask_all(questions).values()):
+        time.sleep(0.01)
+    assert all(answer.value for answer, _ in desk.ask_all(questions).values())
+    desk.close()
