@@ -58,9 +58,13 @@ def create_app(source: Source, *, listen_host: str = "127.0.0.1") -> Dash:
     app.server.extensions.update(feed=feed, desk=desk)
     app.layout = lambda: heat.layout(feed)
     heat.register(app, feed)
-    hashes = set(app.csp_hashes())
-    for page in LIVE_PAGES:
-        hashes |= set(_add_page(app.server, page, feed, desk))
+    apps = [app, *(_add_page(app.server, page, feed, desk) for page in LIVE_PAGES)]
+    hashes = {each for made in apps for each in made.csp_hashes()}
+    callbacks = {
+        output: (len(wired["inputs"]), len(wired["state"]))
+        for made in apps
+        for output, wired in made.callback_map.items()
+    }
 
     def healthz() -> Any:
         """This process answers; what it knows of its source is beside it and never makes it unhealthy."""
@@ -75,20 +79,19 @@ def create_app(source: Source, *, listen_host: str = "127.0.0.1") -> Dash:
 
     app.server.add_url_rule("/healthz", view_func=healthz)
     library.serve_library(app.server)
-    guard(app.server, content_policy(sorted(hashes)), own_names(listen_host))
+    guard(app.server, content_policy(sorted(hashes)), own_names(listen_host), callbacks)
     return app
 
 
-def _add_page(server: Flask, page: live.Page, feed: Feed, desk: Desk) -> list[str]:
-    """Put a page on `server` → the hashes of its inline scripts."""
+def _add_page(server: Flask, page: live.Page, feed: Feed, desk: Desk) -> Dash:
+    """Put a page on `server`."""
     app = _dash(page.title, page.path, _LIVE_LIBRARY, server)
     app.layout = lambda: live.layout(page)
     live.register(app, feed, desk, page)
     server.add_url_rule(
         page.path.rstrip("/"), endpoint=f"to-{page.key}", view_func=lambda: redirect(page.path)
     )
-    hashes: list[str] = app.csp_hashes()
-    return hashes
+    return app
 
 
 def _dash(title: str, path: str, head: str, server: Flask | bool = True) -> Dash:

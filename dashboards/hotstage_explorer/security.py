@@ -8,11 +8,16 @@ host, so the policy allows nothing from one.
 from __future__ import annotations
 
 import ipaddress
+import json
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
+from dash.exceptions import DashException
 from flask import Flask, Response, abort, request
+
+Callbacks = Mapping[str, tuple[int, int]]
+"""Output of a callback → how many inputs and states it takes."""
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -22,6 +27,10 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
 }
+
+
+def _no_such_call() -> Response:
+    return Response("No page of this server asks that.\n", 400, mimetype="text/plain")
 
 
 def content_policy(script_hashes: Iterable[str]) -> str:
@@ -62,16 +71,46 @@ def own_names(listen_host: str) -> frozenset[str]:
     return frozenset({"localhost", listen_host, socket.gethostname()})
 
 
-def guard(server: Flask, policy: str, names: frozenset[str]) -> None:
-    """Check every request and sign every answer of `server`."""
+def is_own_origin(origin: str, host: str) -> bool:
+    """Whether a page of this server asks, by the Origin that its browser sends."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
+
+
+def is_callback(raw: bytes, known: Callbacks) -> bool:
+    """Whether a body calls one of the `known`, with as many values as it takes. Of another one Dash would log
+    a traceback, and with it what the stranger sent.
+    """
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(body, dict) or not isinstance(body.get("output"), str):
+        return False
+    given = [body.get("inputs"), body.get("state", [])]
+    if not all(isinstance(each, list) for each in given):
+        return False
+    return known.get(body["output"]) == tuple(map(len, given))
+
+
+def guard(server: Flask, policy: str, names: frozenset[str], callbacks: Callbacks) -> None:
+    """Check every request and sign every answer of `server`; it has these `callbacks` and no others."""
 
     @server.before_request
     def _check() -> None:
         if not is_allowed(request.host, names):
             abort(Response("This server does not answer to that name.\n", 421, mimetype="text/plain"))
         origin = request.headers.get("Origin")
-        if request.method == "POST" and origin is not None and urlsplit(origin).netloc != request.host:
+        if request.method == "POST" and origin is not None and not is_own_origin(origin, request.host):
             abort(Response("Another site's page may not ask this server.\n", 403, mimetype="text/plain"))
+        if request.method == "POST" and not is_callback(request.get_data(), callbacks):
+            abort(_no_such_call())
+
+    @server.errorhandler(DashException)
+    def _refuse(error: DashException) -> Response:
+        return _no_such_call()
 
     @server.after_request
     def _sign(response: Response) -> Response:

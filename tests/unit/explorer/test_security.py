@@ -75,6 +75,48 @@ def test_another_sites_page_may_not_run_callbacks(client: FlaskClient, path: str
     assert answer.status_code == 403
 
 
+@pytest.mark.parametrize("origin", ["http://[", "null", "//", "http://127.0.0.1.evil"])
+def test_an_origin_that_is_none_of_ours_is_refused(client: FlaskClient, origin: str) -> None:
+    answer = client.post("/_dash-update-component", json={}, headers={"Origin": origin})
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/", *LIVE])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b'{"output": 5}',
+        b'{"output": "x.y"}',
+        b'{"a":' * 50_000,
+        b'{"output": "..stages-shown.',
+    ],
+)
+def test_what_no_page_asks_is_refused_without_a_traceback(
+    client: FlaskClient, path: str, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = client.post(f"{path}_dash-update-component", data=body, content_type="application/json")
+    assert (answer.status_code, answer.text) == (400, "No page of this server asks that.\n")
+    assert caplog.records == []
+
+
+def test_a_call_with_too_few_inputs_and_an_unknown_library_are_refused(
+    client: FlaskClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    shown, kept = "requests-shown", "requests-kept"
+    body = {
+        "output": f"..{shown}.data...{kept}.data..",
+        "outputs": [{"id": shown, "property": "data"}, {"id": kept, "property": "data"}],
+        "inputs": [],
+        "changedPropIds": [],
+    }
+    assert client.post("/requests/_dash-update-component", json=body).status_code == 400
+    assert client.get("/_dash-component-suites/../../etc/passwd").status_code == 400
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("path", ["/", "/_dash-layout", "/healthz", "/assets/explorer.css", *LIVE])
 def test_every_answer_is_signed(client: FlaskClient, path: str) -> None:
     with client.get(path) as answer:
