@@ -24,7 +24,7 @@ from hotstage.api.stream import EventStream
 from hotstage.api.view import Sources, View, ViewCell
 from hotstage.clock import Clock
 from hotstage.config.snapshots import RecoveryConfig
-from hotstage.errors import StoreError
+from hotstage.errors import HotstageError, StoreError
 from hotstage.store import breakers as breaker_rows
 from hotstage.store import windows
 from hotstage.store.deliveries import Deliveries
@@ -278,6 +278,9 @@ class Router:
             return route.answer(self._api, request)
         except StoreError as error:
             raise ApiError(503, "store", error.message, error.remedy or "see /healthz") from error
+        except HotstageError as error:
+            # While it begins or ends, what a route reads from is not there.
+            raise ApiError(503, "not_now", error.message, error.remedy or "ask again in a moment") from error
 
     def _find(self, request: Request) -> Route:
         method = "GET" if request.method == "HEAD" else request.method

@@ -18,6 +18,7 @@ from hotstage.api.routes import ROUTES
 from hotstage.api.view import Health, View
 from hotstage.config.classes import ClassesConfig
 from hotstage.config.settings import FrameConfig
+from hotstage.errors import HotstageError
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
@@ -383,3 +384,14 @@ def test_a_store_that_cannot_be_read_is_a_503_and_the_rest_is_served(served):
     answer = served.ask("/v1/windows")
     assert (answer.status, answer.code) == (503, "store")
     assert served.ask("/v1/heat").status == 200
+
+
+def test_what_is_not_there_while_the_agent_ends_is_a_503_with_its_reason(serve, sources, caplog):
+    def ended():
+        raise HotstageError("the probes are not started")
+
+    answer = serve(sources(coverage=ended)).ask("/v1/coverage")
+    assert (answer.status, answer.code) == (503, "not_now")
+    assert answer.json["error"]["message"] == "the probes are not started"
+    assert answer.json["error"]["remedy"]
+    assert "request failed" not in caplog.text

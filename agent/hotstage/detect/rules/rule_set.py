@@ -14,7 +14,9 @@ from hotstage.frame.entity import Entity
 from hotstage.frame.frame import Frame
 from hotstage.frame.history import History
 
-_PLACEHOLDER = re.compile(r"\{\{\s*\$(value|labels\.(\w+))\s*\}\}")
+_PLACEHOLDER = re.compile(
+    r"\{\{\s*\$(?:value\s*(?P<percent>\|\s*humanizePercentage)?|labels\.(?P<label>\w+))\s*\}\}"
+)
 
 
 @dataclass(slots=True)
@@ -75,7 +77,9 @@ class RuleSet:
         labels = entity.labels()
 
         def fill(match: re.Match[str]) -> str:
-            return f"{state.value:.4g}" if match[1] == "value" else str(labels.get(match[2], ""))
+            if match["label"] is not None:
+                return str(labels.get(match["label"], ""))
+            return f"{state.value * 100:.4g}%" if match["percent"] else f"{state.value:.4g}"
 
         evidence = tuple(
             Evidence(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,3 +65,11 @@ def test_the_finding_says_what_the_annotation_says():
     assert (finding.kind, finding.summary, finding.entity) == ("busy", "i-0 holds 5.25", I0)
     assert (finding.severity, finding.labels["team"]) == (Severity.info, "a")
     assert [(item.column, item.value) for item in finding.evidence] == [("inflight", 5.25)]
+
+
+def test_a_ratio_is_said_as_a_percentage_where_the_rule_wants_it():
+    busy = replace(
+        rule(), summary="{{ $value | humanizePercentage }} of {{$value}} at {{ $labels.instance }}"
+    )
+    _, (finding,) = run(RuleSet([busy]), [5.125])
+    assert finding.summary == "512.5% of 5.125 at i-0"
