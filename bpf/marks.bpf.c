@@ -27,6 +27,7 @@
 #define SLOT_ONE_OPEN \
 	(1U << 24) /* in the last four bytes of stage_slot: count 16, modality 8, open 8 */
 #define SLOT_ONE_END 1U
+#define SLOT_OPEN_MAX 192 /* more begins without an end are one of these; room for all CPUs at once */
 #define REQUEST_STRINGS                                                           \
 	240 /* id to input_digest, the same in hotstage_request and request_state \
 	     */
@@ -109,6 +110,19 @@ static __always_inline __u32 slot_of(struct request_state *request, __u64 word, 
 	return own_slot_of(request, stage, may_claim);
 }
 
+/* Who marks may say anything: a stage that there is none of is `other`, such a modality is unknown. */
+static __always_inline __u64 known_word(__u64 word)
+{
+	__u64 stage = HOTSTAGE_WORD_STAGE(word), modality = HOTSTAGE_WORD_MODALITY(word);
+
+	if (stage >= FIRST_OWN_SLOT && stage != HOTSTAGE_NO_STAGE &&
+	    (stage < HOTSTAGE_OWN_STAGE || stage > HOTSTAGE_OWN_LAST))
+		stage = HOTSTAGE_STAGE_OTHER;
+	if (modality >= HOTSTAGE_MODALITIES)
+		modality = HOTSTAGE_MODALITIES - 1;
+	return (word & ~0xffffULL) | modality << 8 | stage;
+}
+
 /* The bit in the masks of what went into this slot. */
 static __always_inline __u64 mask_of(__u32 slot, __u64 word)
 {
@@ -175,7 +189,8 @@ static __always_inline void open_slot(struct request_state *request, __u64 word,
 		request->lora_module = HOTSTAGE_WORD_LORA_MODULE(word);
 	}
 	slot->modality = HOTSTAGE_WORD_MODALITY(word);
-	__sync_fetch_and_add((__u32 *)&slot->count, SLOT_ONE_OPEN);
+	if (slot->open < SLOT_OPEN_MAX)
+		__sync_fetch_and_add((__u32 *)&slot->count, SLOT_ONE_OPEN);
 	__sync_fetch_and_or(&request->open_mask, mask_of(place, word));
 	note_modality(request, word, now);
 }
@@ -200,7 +215,9 @@ static __always_inline void close_slot(struct request_state *request, __u64 word
 		__sync_fetch_and_add(&slot->total_ns, now - slot->began_ns);
 		__sync_fetch_and_and(&request->open_mask, ~mask_of(place, word));
 	}
-	__sync_fetch_and_add((__u32 *)&slot->count, SLOT_ONE_END - SLOT_ONE_OPEN);
+	/* The 65,536th end begins the count anew, and must not reach the modality beside it. */
+	__sync_fetch_and_add((__u32 *)&slot->count,
+			     (slot->count == 0xffff ? -0xffffU : SLOT_ONE_END) - SLOT_ONE_OPEN);
 	__sync_fetch_and_or(&request->stage_mask, mask_of(place, word));
 	note_modality(request, word, now);
 }
@@ -364,7 +381,7 @@ static __always_inline __u64 resumed_request(const struct thread_state *thread, 
 SEC("uprobe")
 int mark_stage_begin(struct pt_regs *ctx)
 {
-	__u64 word = PT_REGS_PARM1(ctx), request_hash = PT_REGS_PARM2(ctx),
+	__u64 word = known_word(PT_REGS_PARM1(ctx)), request_hash = PT_REGS_PARM2(ctx),
 	      now = bpf_ktime_get_ns(), pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid, queued_us = 0;
 	struct thread_state *thread = current_thread(pid_tgid >> 32, tid);
@@ -387,8 +404,8 @@ int mark_stage_begin(struct pt_regs *ctx)
 SEC("uprobe")
 int mark_stage_end(struct pt_regs *ctx)
 {
-	__u64 word = PT_REGS_PARM1(ctx), request_hash = PT_REGS_PARM2(ctx),
-	      restored = PT_REGS_PARM3(ctx);
+	__u64 word = known_word(PT_REGS_PARM1(ctx)), request_hash = PT_REGS_PARM2(ctx),
+	      restored = known_word(PT_REGS_PARM3(ctx));
 	__u64 now = bpf_ktime_get_ns(), pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid;
 	struct thread_state *thread = current_thread(pid_tgid >> 32, tid);
@@ -412,8 +429,8 @@ int mark_span_begin(struct pt_regs *ctx)
 	struct request_state *request = request_of(PT_REGS_PARM2(ctx));
 
 	if (request)
-		open_slot(request, PT_REGS_PARM1(ctx), PT_REGS_PARM3(ctx), bpf_ktime_get_ns(),
-			  HOTSTAGE_UNKNOWN_US, HOTSTAGE_UNKNOWN_US);
+		open_slot(request, known_word(PT_REGS_PARM1(ctx)), PT_REGS_PARM3(ctx),
+			  bpf_ktime_get_ns(), HOTSTAGE_UNKNOWN_US, HOTSTAGE_UNKNOWN_US);
 	return 0;
 }
 
@@ -424,7 +441,8 @@ int mark_span_end(struct pt_regs *ctx)
 	struct request_state *request = request_of(PT_REGS_PARM2(ctx));
 
 	if (request)
-		close_slot(request, PT_REGS_PARM1(ctx), PT_REGS_PARM3(ctx), bpf_ktime_get_ns());
+		close_slot(request, known_word(PT_REGS_PARM1(ctx)), PT_REGS_PARM3(ctx),
+			   bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -448,7 +466,7 @@ int mark_tokens(struct pt_regs *ctx)
 		request->last_token_ns = now;
 	}
 	request->output_tokens = tokens;
-	note_modality(request, PT_REGS_PARM2(ctx), now);
+	note_modality(request, known_word(PT_REGS_PARM2(ctx)), now);
 	return 0;
 }
 
@@ -457,7 +475,7 @@ SEC("uprobe")
 int mark_embedding(struct pt_regs *ctx)
 {
 	struct request_state *request = request_of(PT_REGS_PARM1(ctx));
-	__u64 word = PT_REGS_PARM2(ctx), shape = PT_REGS_PARM4(ctx);
+	__u64 word = known_word(PT_REGS_PARM2(ctx)), shape = PT_REGS_PARM4(ctx);
 
 	if (!request)
 		return 0;
@@ -497,17 +515,19 @@ int mark_batch_begin(struct pt_regs *ctx)
 	__u64 now = bpf_ktime_get_ns(), pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid;
 	struct thread_state *thread = current_thread(pid_tgid >> 32, tid);
-	struct batch_state batch = {.batch_id = PT_REGS_PARM1(ctx), .began_ns = now};
+	struct batch_state batch = {.batch_id = PT_REGS_PARM1(ctx),
+				    .began_ns = now,
+				    .word = known_word(PT_REGS_PARM2(ctx))};
 
 	if (!thread)
 		return 0;
 	batch.outer_request_hash = thread->request_hash;
-	set_thread_stage(thread, tid, PT_REGS_PARM2(ctx), 0, now);
+	set_thread_stage(thread, tid, batch.word, 0, now);
 	thread->in_batch = 0;
 	if (bpf_map_update_elem(&batches, &tid, &batch, BPF_ANY))
 		count_loss(LOST_BATCHES);
 	else
-		thread->in_batch = batch_flag(PT_REGS_PARM2(ctx));
+		thread->in_batch = batch_flag(batch.word);
 	return 0;
 }
 
@@ -519,7 +539,8 @@ SEC("uprobe")
 int mark_batch_end(struct pt_regs *ctx)
 {
 	__u64 now = bpf_ktime_get_ns(), pid_tgid = bpf_get_current_pid_tgid(), batch_id = 0;
-	__u64 address = PT_REGS_PARM1(ctx), restored = PT_REGS_PARM2(ctx), request_hash = 0;
+	__u64 address = PT_REGS_PARM1(ctx), restored = known_word(PT_REGS_PARM2(ctx)),
+	      request_hash = 0;
 	__u32 tid = (__u32)pid_tgid, is_ours;
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 	struct batch_state *batch = bpf_map_lookup_elem(&batches, &tid);
@@ -529,8 +550,12 @@ int mark_batch_end(struct pt_regs *ctx)
 				(void *)(address + __builtin_offsetof(struct hotstage_batch,
 								      batch_id))))
 		count_loss(UNREADABLE_ARGUMENTS);
-	is_ours = thread && batch && batch->batch_id == batch_id;
-	if (thread && (thread->in_batch || !is_ours)) {
+	if (!thread || thread->tgid != pid_tgid >> 32) { /* or a dead one's, whose id is ours now */
+		count_loss(UNMATCHED_BATCHES);
+		return 0;
+	}
+	is_ours = batch && batch->batch_id == batch_id;
+	if (thread->in_batch || !is_ours) {
 		if (is_ours && HOTSTAGE_WORD_STAGE(restored) != HOTSTAGE_NO_STAGE)
 			request_hash = batch->outer_request_hash;
 		set_thread_stage(thread, tid, restored, request_hash, now);
@@ -558,6 +583,7 @@ int mark_batch_end(struct pt_regs *ctx)
 		count_loss(UNREADABLE_ARGUMENTS);
 		bpf_ringbuf_discard(event, BPF_RB_NO_WAKEUP);
 	} else {
+		event->batch.word = batch->word; /* under which its calls were counted */
 		bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	}
 	return 0;

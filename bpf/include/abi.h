@@ -386,6 +386,7 @@ struct batch_state {
 	__u64 batch_id;
 	__u64 began_ns;
 	__u64 outer_request_hash; /* whom the thread worked for around it */
+	__u64 word; /* as it was begun with */
 	struct batch_work work;
 };
 
@@ -539,7 +540,7 @@ _Static_assert(sizeof(struct stage_name_key) == 8, "stage_name_key");
 _Static_assert(sizeof(struct nvtx_name) == 72, "nvtx_name");
 _Static_assert(sizeof(struct nvtx_stack) == 136, "nvtx_stack");
 _Static_assert(sizeof(struct hotstage_batch) == 1056, "hotstage_batch");
-_Static_assert(sizeof(struct batch_state) == 80, "batch_state");
+_Static_assert(sizeof(struct batch_state) == 88, "batch_state");
 _Static_assert(sizeof(struct batch_event) == 1160, "batch_event");
 _Static_assert(sizeof(struct call_event) == 64, "call_event");
 _Static_assert(sizeof(struct kernel_line_event) == 256, "kernel_line_event");

@@ -95,7 +95,10 @@ def test_a_batch_is_never_worth_more_than_its_work_whatever_is_said(
         "unreadable_arguments": 1,
         "unmatched_batches": 2,
     }
-    assert launches_of(look(probes, shares), server.pid) == pytest.approx({0: 10.0})
+    sample = look(probes, shares)
+    assert launches_of(sample, server.pid) == pytest.approx({0: 10.0})
+    # The record says another stage than the batch was begun with: what was counted decides.
+    assert set(sample.shares["batch_stage"].tolist()) == {13}
     server.do("end", 0, 0, 0)
 
 

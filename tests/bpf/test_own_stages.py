@@ -119,3 +119,35 @@ def test_a_span_carries_the_id_and_the_label_of_its_name(probes: Probes, start: 
     assert ended["stage"].tolist() == [41, 42]
     assert [pulse.names.stages[label] for label in ended["label"].tolist()] == ["rerank", "other"]
     server.do("end", 1, 0, 0)
+
+
+def test_a_process_that_says_every_word_has_no_more_stages_than_there_are(
+    probes: Probes, start: StartServer
+) -> None:
+    server = start(probes)
+    before = probes.losses()
+    server.do("words")
+    keys, stats = probes.rows(server.pid, 1)
+    assert {*keys["stage"].tolist()} == {*range(18), *range(32, 64), 255}
+    assert {*keys["modality"].tolist()} == set(range(6))
+    assert stats["count"].sum() == 65536
+    assert (
+        stats["count"][(keys["stage"] == OTHER) & (keys["modality"] == 5)].sum() == (65536 / 256 - 50) * 251
+    )
+    assert probes.losses() == before
+    probes.maps.forget_processes([server.pid])
+
+
+def test_the_65536th_end_leaves_the_modality_alone_and_a_thousand_begins_end(
+    probes: Probes, start: StartServer
+) -> None:
+    server = start(probes)
+    server.do("begin", 1)
+    server.do("pairs", 1, 1 << 8 | 8, 65537)
+    server.do("spans", 1, 1 << 8 | 9, 1000)
+    row = server.requests()[1]
+    assert row["stages"]["modality"][8:10].tolist() == [1, 1]
+    assert row["stages"]["count"][8] == 1, "16 bits"
+    assert row["stages"]["open"].sum() == 0
+    assert (row["open_mask"], row["stage_mask"]) == (0, 1 << 8 | 1 << 9)
+    server.do("end", 1, 0, 0)

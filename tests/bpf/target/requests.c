@@ -192,6 +192,25 @@ static void megabyte(uint64_t number)
 	munmap(text, 1 << 20);
 }
 
+/* All stages and modalities that a word can say, each with a launch. */
+static void words(void)
+{
+	for (uint64_t word = 0; word < 65536; word++) {
+		hotstage_mark_stage_begin(word, 0, 0);
+		launch(1);
+	}
+	hotstage_mark_stage_end(0, 0, NO_WORD, 0);
+}
+
+/* `begins` of a span without an end in between, then as many ends. */
+static void spans(uint64_t number, uint64_t word, uint64_t begins)
+{
+	for (uint64_t i = 0; i < begins; i++)
+		hotstage_mark_span_begin(word, FIRST + number, 1);
+	for (uint64_t i = 0; i < begins; i++)
+		hotstage_mark_span_end(word, FIRST + number, 1);
+}
+
 static void spin(uint64_t milliseconds)
 {
 	struct timespec began, now;
@@ -242,6 +261,13 @@ static void obey(const char *verb, uint64_t a, uint64_t b, uint64_t c)
 		names(a, b, c);
 	else if (!strcmp(verb, "megabyte"))
 		megabyte(a);
+	else if (!strcmp(verb, "words"))
+		words();
+	else if (!strcmp(verb, "spans"))
+		spans(a, b, c);
+	else if (!strcmp(verb, "pairs"))
+		for (uint64_t i = 0; i < c; i++)
+			spans(a, b, 1);
 	else if (!strcmp(verb, "spin"))
 		spin(a);
 	else

@@ -326,7 +326,13 @@ BATCH_WORK_DTYPE = np.dtype(
     ]
 )
 BATCH_STATE_DTYPE = np.dtype(
-    [("batch_id", "<u8"), ("began_ns", "<u8"), ("outer_request_hash", "<u8"), ("work", BATCH_WORK_DTYPE)]
+    [
+        ("batch_id", "<u8"),
+        ("began_ns", "<u8"),
+        ("outer_request_hash", "<u8"),
+        ("word", "<u8"),
+        ("work", BATCH_WORK_DTYPE),
+    ]
 )
 BATCH_EVENT_DTYPE = np.dtype(
     [
