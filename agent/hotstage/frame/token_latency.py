@@ -113,13 +113,19 @@ def _named(rows: Rows, early: Floats, names: OwnNames) -> list[tuple[str, int, F
     """(name, a place of it, seconds of requests) of the stages and gaps that decided something: of more than
     `PARTS_MAX` the own stages that decided least are `other`.
     """
+    own = []
+    for name, seconds in _own(rows, early, names):
+        pinned = Stage.__members__.get(name)
+        if pinned is None:
+            own.append((name, seconds))
+        else:  # a server that makes up a stage of this name means this one
+            early[list(seconds), pinned] += list(seconds.values())
     found: list[tuple[str, int, Floats]] = []
     for place in np.flatnonzero(early.any(axis=0)).tolist():
         if place >= STAGE_SLOTS:
             found.append((GAPS[place - STAGE_SLOTS], place, early[:, place]))
         elif place < PINNED:
             found.append((stage_name(place), place, early[:, place]))
-    own = _own(rows, early, names)
     room = PARTS_MAX - len(found)
     if len(own) > room:
         found = [part for part in found if part[1] != Stage.other]

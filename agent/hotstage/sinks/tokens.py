@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from hotstage.frame.latency_types import Latency
 from hotstage.sinks import token_metrics as metrics
 from hotstage.sinks.metric import Metric
@@ -20,7 +22,7 @@ _QUANTILES = {
 def token_children(latency: Latency) -> dict[Metric, Children]:
     """Parts largest first, so that a cap leaves out what decides least."""
     children: dict[Metric, Children] = {metric: [] for metric in metrics.TOKEN_METRICS}
-    parts = children[metrics.TTFT_PART]
+    parts: defaultdict[tuple[str, ...], float] = defaultdict(float)
     for each in latency.modalities:
         for metric, field in _QUANTILES.items():
             value = getattr(each, field)
@@ -28,6 +30,8 @@ def token_children(latency: Latency) -> dict[Metric, Children]:
                 children[metric].append(((each.modality,), value))
         if each.ttft_mean_seconds is not None:
             mean = each.ttft_mean_seconds
-            parts += [((each.modality, part.name), part.share * mean) for part in each.parts]
-    parts.sort(key=lambda child: -child[1])
+            for part in each.parts:
+                # A server's queue and the wait before a stage have one name: one series.
+                parts[each.modality, part.name] += part.share * mean
+    children[metrics.TTFT_PART] = sorted(parts.items(), key=lambda child: -child[1])
     return children

@@ -13,6 +13,7 @@ from hotstage.frame.token_latency import no_latency
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.sinks import token_metrics as metrics
 from hotstage.sinks.tokens import token_children
+from hotstage.stages.timeline import PINNED
 
 START = 1000 * SECOND
 
@@ -51,6 +52,29 @@ def test_the_parts_of_a_modality_are_its_mean_time_to_first_token_largest_first(
     )
     text = [value for (modality, _), value in parts.items() if modality == "text"]
     assert sum(text) == pytest.approx(0.035)
+
+
+def test_one_name_is_one_series_and_the_parts_still_add_up():
+    rows = []
+    for n in range(20):
+        request = KernelRequest(n, at_ns=START)  # waits, is in the server's queue, and waits again
+        request.begin(Stage.queue, START + 5 * MS).end(Stage.queue, START + 12 * MS)
+        request.begin(Stage.llm_prefill, START + 20 * MS).end(Stage.llm_prefill, START + 40 * MS)
+        request.begin(Stage.llm_decode, START + 40 * MS).end(Stage.llm_decode, START + 90 * MS)
+        row = request.finished(START + 90 * MS, 0, 11)
+        row["own_stages"], slot = 40, row["stages"][PINNED]
+        slot["began_ns"], slot["total_ns"], slot["count"] = START + 13 * MS, 3 * MS, 1
+        rows.append(row)
+    found = RequestTimings(FrameConfig(), own_names=lambda: {(100, 40): "llm_prefill"})
+    found.keep(np.array(rows, FINISHED_DTYPE))
+    latency = found.latency(START + SECOND)
+    told = [(part.name, part.source) for part in latency.total.parts]
+    assert {("queue", "mark"), ("queue", "gap")} <= set(told)
+    assert len(told) == len(set(told))
+    parts = token_children(latency)[metrics.TTFT_PART]
+    assert len(parts) == len(dict(parts))
+    assert sum(dict(parts).values()) == pytest.approx(latency.total.ttft_mean_seconds)
+    assert dict(parts)["text", "llm_prefill"] == pytest.approx(0.023)
 
 
 def test_a_host_without_requests_has_no_series():
