@@ -88,6 +88,21 @@ static __always_inline __u64 stream_of(struct pt_regs *ctx, __u32 position)
 	return stream;
 }
 
+/*
+ * A stream in a register costs nothing; one in memory is read at the first launch after a mark, at
+ * every HOTSTAGE_STREAM_EVERY-th, and where a rule goes by it.
+ */
+static __always_inline __u32 is_stream_due(struct thread_state *thread,
+					   const struct call_spec *spec)
+{
+	if (!spec->stream_argument)
+		return 0;
+	if (spec->stream_argument <= HOTSTAGE_REGISTER_ARGUMENTS)
+		return 1;
+	return !(thread->launches_since_mark++ % HOTSTAGE_STREAM_EVERY) ||
+	       (thread->rule_flags & HOTSTAGE_RULES_BY_STREAM);
+}
+
 static __always_inline void count_launch(struct pt_regs *ctx)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(ctx);
@@ -99,7 +114,9 @@ static __always_inline void count_launch(struct pt_regs *ctx)
 
 	if (thread && spec) {
 		thread->launch_total++;
-		if (spec->stream_argument)
+		if (thread->stage == HOTSTAGE_NO_STAGE)
+			keep_rules_fresh(thread, tgid, (__u32)pid_tgid);
+		if (is_stream_due(thread, spec))
 			thread->stream = stream_of(ctx, spec->stream_argument);
 		if (thread->stage == HOTSTAGE_NO_STAGE)
 			infer_launch(ctx, thread, spec, tgid, (__u32)pid_tgid);

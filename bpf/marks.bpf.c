@@ -356,6 +356,7 @@ static __always_inline void set_thread_stage(struct thread_state *thread, __u32 
 			 : HOTSTAGE_WORD_SOURCE(word) == SOURCE_NVTX ? SOURCE_NVTX
 								     : SOURCE_MARK;
 	thread->stage_since_ns = now;
+	thread->launches_since_mark = 0;
 	thread->request_hash = request_hash;
 }
 

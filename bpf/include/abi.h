@@ -199,7 +199,7 @@ struct thread_state {
 	__u64 since_ns;
 	__u64 stack_pointer;
 	__u64 argument; /* bytes, or the first argument of a call with an effect */
-	__u64 stream;   /* CUstream last used */
+	__u64 stream;   /* CUstream of the last call, or one of the last launches: is_stream_due */
 	__u64 stage_since_ns;
 	__u64 request_hash;
 	__u64 launch_total;
@@ -222,7 +222,7 @@ struct thread_state {
 	__u8 rule_modality;
 	__u8 rule_flags;
 	__u8 step_flags;
-	__u8 pad;
+	__u8 launches_since_mark; /* with their stream in memory, modulo 256 */
 	__u32 rules_generation;
 	__u32 phase_launches; /* since the last anchor */
 	__u32 step_launches;  /* since the last wait */
@@ -241,6 +241,9 @@ struct context_key {
 	__u32 tgid;
 	__u32 pad;
 };
+
+/* A power of two: a read of the target's memory costs as much as all the rest of a launch. */
+#define HOTSTAGE_STREAM_EVERY 16
 
 #define HOTSTAGE_NULL_STREAM (~0ULL) /* in stage_rules, where 0 says all streams */
 

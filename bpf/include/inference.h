@@ -124,14 +124,16 @@ static __always_inline void infer_by_step(struct thread_state *thread, __u32 is_
 		      SOURCE_FINGERPRINT);
 }
 
-/* A launch without a mark: what it counts as is in inferred_stage then, and counted by source. */
+/*
+ * A launch without a mark, its rules fresh: what it counts as is in inferred_stage then, and
+ * counted by source.
+ */
 static __always_inline void infer_launch(struct pt_regs *ctx, struct thread_state *thread,
 					 const struct call_spec *spec, __u32 tgid, __u32 tid)
 {
 	__u64 handle = function_of(ctx, spec);
 	__u32 is_graph = handle == HOTSTAGE_GRAPH_HANDLE;
 
-	keep_rules_fresh(thread, tgid, tid);
 	thread->step_launches++;
 	if ((thread->rule_flags & HOTSTAGE_RULES_BY_STREAM) && infer_by_stream(thread, tgid, tid))
 		;

@@ -71,12 +71,25 @@ def test_calls_go_to_the_stage_their_thread_is_in(probes: Probes, workload: Work
 def test_the_stream_is_read_where_the_prototype_has_it(probes: Probes, workload: Workload) -> None:
     for words, stream in (
         (("launch", "-", 1, 0xABC0), 0xABC0),
+        (("stage_begin", "-", VISION | IMAGE << 8, 0, 0), 0xABC0),
         (("launch_ex", "-", 1, 0xABC1), 0xABC1),
         (("call", "graph", 1, 0xABC2), 0xABC2),
         (("call", "wait", 1, 0xABC3), 0xABC3),
     ):
         workload.do(*words)
         assert probes.threads(workload.pid)[0]["stream"] == stream
+
+
+def test_a_stream_in_memory_is_read_after_a_mark_and_every_few_launches(
+    probes: Probes, workload: Workload
+) -> None:
+    workload.do("stage_begin", "-", VISION | IMAGE << 8, 0, 0)
+    for count, stream, known in ((15, 0xABC0, 0xABC0), (1, 0xABC1, 0xABC0), (1, 0xABC2, 0xABC2)):
+        workload.launch(count, stream)
+        assert probes.threads(workload.pid)[0]["stream"] == known
+    workload.do("stage_end", "-", VISION | IMAGE << 8, 0, 0)
+    workload.launch(1, 0xABC3)
+    assert probes.threads(workload.pid)[0]["stream"] == 0xABC3
 
 
 def test_threads_and_processes_at_once_lose_nothing(

@@ -198,7 +198,7 @@ _THREAD_STATE_FIELDS = [
     ("rule_modality", "u1"),
     ("rule_flags", "u1"),
     ("step_flags", "u1"),
-    ("pad", "u1"),
+    ("launches_since_mark", "u1"),
     ("rules_generation", "<u4"),
     ("phase_launches", "<u4"),
     ("step_launches", "<u4"),
