@@ -6,13 +6,12 @@ Pure. Unknown is null; a confidence is between 0 and 1. Where work has no stage,
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from hotstage.attribution.fingerprints import confidence_of
+from hotstage.attribution.gaps import unattributed
 from hotstage.attribution.rules import Rule
 from hotstage.attribution.state import ProcessState, ThreadFacts
 from hotstage.attribution.steps import DECODE_CONFIDENCE, ENGINE_BONUS, PREFILL_CONFIDENCE
@@ -25,14 +24,18 @@ Document = dict[str, Any]
 
 THREADS_SHOWN = 512
 ANCHORS_SHOWN = 8
-GAPS_RATIO = 0.02
-"""Below this share of launches without a stage no remedy is told."""
 _CONFIDENCE = {Source.MARK: 1.0, Source.NVTX: 0.98}
 
 
-def explain(state: ProcessState, clock: Clock, names: Mapping[tuple[int, int], str]) -> Document:
-    """The whole process; threads with the most launches first, THREADS_SHOWN of them."""
+def explain(
+    state: ProcessState, clock: Clock, names: Mapping[tuple[int, int], str], ended_ns: int | None = None
+) -> Document:
+    """The whole process; threads with the most launches first, THREADS_SHOWN of them.
+
+    `ended_ns`: when it was found to have ended (CLOCK_MONOTONIC); None while it runs.
+    """
     facts, pid = state.facts, state.facts.identity.pid
+    ended_wall_ns = None if ended_ns is None else clock.wall_ns_of(ended_ns)
     threads = sorted(state.threads, key=lambda each: (-each.launches.total, each.tid))
     return {
         "pid": pid,
@@ -40,12 +43,14 @@ def explain(state: ProcessState, clock: Clock, names: Mapping[tuple[int, int], s
         "program": facts.program or None,
         "container": facts.container,
         "judged_at_ns": clock.wall_ns_of(state.at_ns),
+        "ended_at": None if ended_wall_ns is None else rfc3339(ended_wall_ns),
+        "ended_at_ns": ended_wall_ns,
         "marked": state.is_marked,
         "launches": _launches(state.launches),
         "fingerprint": _fingerprint(state),
         "threads_total": len(threads),
         "threads": [_thread(state, each, clock, names) for each in threads[:THREADS_SHOWN]],
-        "unattributed": _unattributed(state, state.launches, None),
+        "unattributed": unattributed(state, state.launches, None),
     }
 
 
@@ -67,7 +72,7 @@ def _thread(
         "rule": _rule(thread.rules[0]) if thread.source is Source.RULE and thread.rules else None,
         "alternatives": _alternatives(state, thread),
         "launches": _launches(thread.launches),
-        "unattributed": _unattributed(state, thread.launches, thread),
+        "unattributed": unattributed(state, thread.launches, thread),
     }
 
 
@@ -164,66 +169,3 @@ def _fingerprint(state: ProcessState) -> Document:
 
 def _launches(launches: LaunchSources) -> Document:
     return {**asdict(launches), "total": launches.total}
-
-
-def _unattributed(state: ProcessState, launches: LaunchSources, thread: ThreadFacts | None) -> Document:
-    """How much of the launches has no stage; reason and remedies where it is more than a trifle."""
-    ratio = launches.none / launches.total if launches.total else None
-    is_trifle = ratio is None or ratio < GAPS_RATIO
-    return {
-        "launches": launches.none,
-        "ratio": ratio,
-        "reason": None if is_trifle else _reason(state, launches),
-        "remedies": [] if is_trifle else _remedies(state, launches, thread),
-    }
-
-
-def _reason(state: ProcessState, launches: LaunchSources) -> str:
-    if launches.marked:
-        return "launches outside the program's marks and ranges, and no rule that fits"
-    if launches.fingerprint:
-        return "launches before a function that tells a stage, or of functions that its stages never launch"
-    if launches.rule:
-        return "launches from before the rule was in force"
-    if state.by_function:
-        return "its functions were learned, but it has launched none that tells a stage"
-    if state.program_launches and not state.functions_known:
-        return "its program was learned, but it looked its functions up before the probes were attached"
-    if state.program_launches:
-        return "its program was learned, but no function of it tells a stage"
-    return "no mark, no NVTX range, no rule that fits, and its program was never learned under marks"
-
-
-def _remedies(state: ProcessState, launches: LaunchSources, thread: ThreadFacts | None) -> list[str]:
-    if launches.marked:
-        return ["mark what runs outside its stages: `with marks.stage(…)`", _rule_remedy(state, thread)]
-    found = [
-        "mark its stages: `with marks.stage(…)` of hotstage-marks, or its vLLM plug-in",
-        "where it has NVTX ranges: start it with NVTX_INJECTION64_PATH set to libhotstage_nvtx.so "
-        "(`python -m hotstage_marks.nvtx --print` prints it)",
-        _rule_remedy(state, thread),
-    ]
-    if state.program_launches and not state.functions_known:
-        found.insert(0, "start it again while the agent runs: then its functions are known by name")
-    elif not state.program_launches:
-        found.append("run it once with marks: its functions are learned, and known without marks later")
-    return found
-
-
-def _rule_remedy(state: ProcessState, thread: ThreadFacts | None) -> str:
-    if thread is not None and thread.name:
-        by = f"thread = {_toml(_literal(thread.name))}"
-    else:
-        told = state.facts.program.rpartition(" ")[2]  # its digits were left out
-        by = f"command = {_toml('*' + '*'.join(map(_literal, told.split('#'))) + '*')}"
-    return f'add a rule: [[stages.rules]] {by}, stage = "…"'
-
-
-def _literal(name: str) -> str:
-    """A glob that fits this name only: strangers choose it."""
-    return re.sub(r"[*?[]", r"[\g<0>]", name)
-
-
-def _toml(text: str) -> str:
-    """A string in TOML; JSON's escapes are among TOML's."""
-    return json.dumps(text, ensure_ascii=False)

@@ -15,6 +15,7 @@ from hotstage.attribution.fingerprint_store import FingerprintFile
 from hotstage.attribution.fingerprints import FingerprintBook
 from hotstage.attribution.judge import Judge, Probes
 from hotstage.attribution.rules import RuleSet
+from hotstage.attribution.state import ProcessState
 from hotstage.clock import Clock
 from hotstage.config.stages import StagesConfig
 from hotstage.engines.samples import EngineSample
@@ -28,6 +29,8 @@ REST = 4
 fifth of a core at most.
 """
 SAVE_SECONDS = 30.0
+ENDED_LIMIT = 64
+"""Processes that have ended whose last judgement is kept, the latest ones."""
 _CLOSE_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
@@ -59,6 +62,7 @@ class Attribution:
         self._judge = Judge(config, probes, facts, rules, self._book)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="hotstage-attribution", daemon=True)
+        self._ended: Mapping[int, tuple[ProcessState, int]] = {}
         self._saved_ns = 0
         self._judged_ns = 0
         self._rest_until_ns = 0
@@ -84,9 +88,13 @@ class Attribution:
             self._file.save(self._book)
 
     def explain(self, pid: int) -> dict[str, Any] | None:
-        """Why each thread of the process counts as what it does; None for a process that is not followed."""
-        state = self._judge.states.get(pid)
-        return None if state is None else explain(state, self._clock, self._stage_names())
+        """Why each thread of the process counts as what it does, or did before it ended; None for a process
+        that was never followed, or ended long ago.
+        """
+        state, ended_ns = self._judge.states.get(pid), None
+        if state is None and pid in self._ended:
+            state, ended_ns = self._ended[pid]
+        return None if state is None else explain(state, self._clock, self._stage_names(), ended_ns)
 
     def pids(self) -> list[int]:
         """Processes that are followed."""
@@ -124,10 +132,26 @@ class Attribution:
             log.error("unmarked work could not be judged", exc_info=error)
 
     def _step(self, now_ns: int) -> None:
+        before = self._judge.states
         self._judge.advance(now_ns, engine_decodes=_one_decodes(self._engines(), now_ns))
+        self._ended = still_told(self._ended, before, self._judge.states, now_ns)
         if self._config.fingerprints and now_ns - self._saved_ns >= SAVE_SECONDS * 1e9:
             self._saved_ns = now_ns
             self._file.save(self._book)
+
+
+def still_told(
+    ended: Mapping[int, tuple[ProcessState, int]],
+    before: Mapping[int, ProcessState],
+    now: Mapping[int, ProcessState],
+    now_ns: int,
+) -> Mapping[int, tuple[ProcessState, int]]:
+    """Processes that have ended: those known, and whoever is judged no more; none whose pid is in use."""
+    gone = {pid: (state, now_ns) for pid, state in before.items() if pid not in now}
+    if not gone and not ended.keys() & now.keys():
+        return ended
+    kept = [(pid, each) for pid, each in {**ended, **gone}.items() if pid not in now]
+    return dict(kept[-ENDED_LIMIT:])
 
 
 def _one_decodes(samples: tuple[EngineSample, ...], now_ns: int) -> bool:

@@ -44,6 +44,8 @@ def explain(pid: int, as_json: bool, agent_url: str | None) -> None:
         print_json(body)
         return
     say(f"process {body['pid']}: {body['command'] or DASH}")
+    if body["ended_at"] is not None:
+        say(f"it has ended, by {body['ended_at']}; this is how it was judged last")
     say(f"launches: {_by_source(body['launches'])}")
     print_table(
         ("thread", "name", "stage", "modality", "source", "confidence", "launches", "why"),
@@ -59,7 +61,9 @@ def explain(pid: int, as_json: bool, agent_url: str | None) -> None:
 def _say_unattributed(found: dict[str, Any]) -> None:
     if found["reason"] is None:
         return
-    say(f"without a stage: {found['launches']} launches, {_share(found['ratio'])}: {found['reason']}")
+    say(f"without a stage: {found['launches']} launches, {_share(found['ratio'])}")
+    for reason in found["reason"].split("; "):
+        say(f"  {reason}")
     for remedy in found["remedies"]:
         say(f"  remedy: {remedy}")
 

@@ -152,3 +152,61 @@ def test_a_rule_for_a_program_fits_it_though_its_digits_were_left_out() -> None:
     told = said(state)["unattributed"]["remedies"][-2]
     glob = tomllib.loads(told.removeprefix("add a rule: [[stages.rules]] ").removesuffix(', stage = "…"'))
     assert fnmatchcase("python serve2.py", glob["command"])
+
+
+def a_part_ruled() -> ProcessState:
+    """20 launches from before the rule for vit-0; of llm-0 and llm-1 nothing says anything."""
+    return process(
+        thread(1, "vit-0", Source.RULE, Stage.vision_encode, launches=LaunchSources(rule=2725, none=120)),
+        thread(2, "llm-0", Source.NONE, launches=LaunchSources(none=2000)),
+        thread(3, "llm-1", Source.NONE, launches=LaunchSources(none=655)),
+    )
+
+
+def test_each_cause_is_told_with_its_threads_and_its_count() -> None:
+    found = said(a_part_ruled())["unattributed"]
+    assert found["reason"].split("; ") == [
+        "2655 of threads llm-0, llm-1: no mark, no NVTX range, no rule that fits, and its program was never "
+        "learned under marks",
+        "120 of thread vit-0: from before the rule was in force",
+    ]
+    assert [(each["launches"], each["threads"]) for each in found["parts"]] == [(2655, [2, 3]), (120, [1])]
+
+
+def test_a_rule_is_suggested_for_the_threads_that_lack_one_only() -> None:
+    remedies = said(a_part_ruled())["unattributed"]["remedies"]
+    assert [each for each in remedies if "rule" in each] == [
+        'add a rule: [[stages.rules]] thread = "llm-*", stage = "…"'
+    ]
+
+
+def test_what_a_rule_covers_by_now_needs_no_remedy() -> None:
+    ruled = thread(1, "vit-0", Source.RULE, Stage.vision_encode, launches=LaunchSources(rule=50, none=50))
+    found = said(process(ruled))["unattributed"]
+    assert found["reason"] == "50 of thread vit-0: from before the rule was in force"
+    assert found["remedies"] == []
+
+
+def test_launches_of_threads_that_have_ended_are_told_apart() -> None:
+    living = thread(1, "llm-0", Source.NONE, launches=LaunchSources(none=10))
+    state = replace(process(living), launches=LaunchSources(none=40))
+    assert said(state)["unattributed"]["reason"].startswith(
+        "30 of threads that have ended; 10 of thread llm-0"
+    )
+
+
+def test_a_thread_that_the_marks_leave_out_is_not_called_outside_them() -> None:
+    marked = thread(1, "vit-0", Source.MARK, Stage.sample, launches=LaunchSources(mark=90), rules=())
+    left_out = thread(2, "copier", Source.NONE, launches=LaunchSources(none=60))
+    found = said(process(marked, left_out, is_marked=True))["unattributed"]
+    assert found["reason"].startswith("60 of thread copier: the program's marks and ranges leave this")
+    assert found["remedies"][1] == 'add a rule: [[stages.rules]] thread = "copier", stage = "…"'
+
+
+def test_a_process_that_has_ended_says_so() -> None:
+    assert said(process())["ended_at"] is None
+    clock = SystemClock()
+    document = explain(process(), clock, {}, 9_000_000_000)
+    jsonschema.validate({**COMMON, **document}, SCHEMA)
+    assert document["ended_at"].endswith("Z")
+    assert abs(document["ended_at_ns"] - clock.wall_ns_of(9_000_000_000)) < 1_000_000_000

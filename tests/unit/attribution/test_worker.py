@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.attribution import process
 
-from hotstage.attribution.worker import Attribution
+from hotstage.attribution.worker import ENDED_LIMIT, Attribution, still_told
 from hotstage.clock import SystemClock
 from hotstage.config.stages import StagesConfig
 from hotstage.probes.maps.layout import THREAD_DTYPE
@@ -64,3 +65,16 @@ def test_trouble_that_stays_is_told_once_and_tried_once_a_second(
 def test_a_long_judgement_is_followed_by_a_longer_rest(tmp_path: Path) -> None:
     probes = run(lambda: time.sleep(0.3), tmp_path, 2.6)
     assert 1 <= probes.judged <= 3, "0.3 s of work, then 1.2 s of rest"
+
+
+def test_a_process_that_has_ended_is_told_until_its_pid_is_in_use_again() -> None:
+    state = process()
+    ended = still_told({}, {77: state, 78: state}, {78: state}, 5)
+    assert ended == {77: (state, 5)}
+    assert still_told(ended, {78: state}, {78: state}, 6) is ended
+    assert still_told(ended, {78: state}, {77: state, 78: state}, 7) == {}
+
+
+def test_of_many_that_have_ended_the_latest_are_told() -> None:
+    before = {pid: process() for pid in range(1, ENDED_LIMIT + 11)}
+    assert list(still_told({}, before, {}, 5)) == list(before)[10:]

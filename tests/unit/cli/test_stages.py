@@ -77,6 +77,8 @@ def test_explain_says_stage_source_and_why(run) -> None:
     assert "launches: 120 rule, 43 none" in said
     assert "thread 5 would else be other (rule: rule 2" in said
     assert "remedy: add a rule" in said
+    assert "without a stage: 43 launches, 26.4%" in said
+    assert "  3 of thread vit-0: from before the rule was in force" in said
     assert "\x1b" not in said
 
 
