@@ -30,6 +30,14 @@ def component_table(rows: Rows, window_seconds: float, min_samples: int, names: 
     """TIMING_DTYPE (R,) → the table. `names`: (pid, stage id) → the server's own name of a stage."""
     made = _Maker(float(rows["seconds"].sum()), min_samples)
     stages, components = rows["stages"].astype(np.float64), []
+    own = []
+    for name, seconds in _own(rows, stages, names):
+        pinned = Stage.__members__.get(name)
+        if pinned is None:
+            own.append((name, seconds))
+        else:  # one row a name: what is too many, or called as a pinned stage is, counts as that one
+            said = stages[:, pinned]
+            stages[:, pinned] = np.where(np.isnan(seconds), said, seconds + np.nan_to_num(said))
     for stage in range(PINNED):
         seconds = stages[:, stage]
         if stage in ALWAYS_SHOWN or not np.isnan(seconds).all():
@@ -37,7 +45,7 @@ def component_table(rows: Rows, window_seconds: float, min_samples: int, names: 
             components.append(made.component(stage_name(stage), kind, "mark", seconds))
         if stage == Stage.lora_apply:
             components += _adapters(made, rows, seconds)
-    components += [made.component(name, "stage", "mark", each) for name, each in _own(rows, stages, names)]
+    components += [made.component(name, "stage", "mark", each) for name, each in own]
     for place, name in enumerate(GAPS):
         components.append(made.component(name, "wait", "gap", rows["gaps"][:, place].astype(np.float64)))
     for place, name in enumerate(KERNEL_WAITS):

@@ -11,7 +11,7 @@ import pytest
 from support.kernel_rows import MS, SECOND, KernelRequest, Stage
 
 from hotstage.config.settings import FrameConfig
-from hotstage.frame.component_table import LORA_ROWS_MAX, component_table
+from hotstage.frame.component_table import LORA_ROWS_MAX, OWN_ROWS_MAX, component_table
 from hotstage.frame.request_timings import RequestTimings
 from hotstage.frame.timing_rows import TIMING_DTYPE
 from hotstage.probes.maps.layout import FINISHED_DTYPE
@@ -135,6 +135,21 @@ def test_own_stages_show_by_the_name_that_their_process_gave_them():
     table = component_table(rows, 60.0, 20, {(7, 33): "rerank", (8, 33): "watermark", (7, 34): "rerank"})
     own = {row.stage: (row.count, row.mean_seconds) for row in table.components if row.count}
     assert own == {"rerank": (2, 0.375), "watermark": (1, 0.125)}
+
+
+def test_a_name_has_one_row_also_where_a_server_makes_a_pinned_one_up_or_makes_up_too_many():
+    count = OWN_ROWS_MAX + 3
+    rows = np.zeros(count + 1, TIMING_DTYPE)
+    rows["seconds"], rows["stages"], rows["gaps"], rows["waits"] = 1.0, np.nan, np.nan, np.nan
+    rows["pid"], rows["stage_ids"][:, 18], rows["stages"][:, 18] = range(count + 1), 40, 0.5
+    names = {(pid, 40): f"own {pid}" for pid in range(count)} | {(0, 40): "sample", (count, 40): "other"}
+    rows["stages"][0, Stage.sample] = rows["stages"][1, Stage.sample] = 0.25
+    found = component_table(rows, 60.0, 20, names).components
+    told = [(row.stage, row.kind, row.source) for row in found]
+    assert len(told) == len(set(told))
+    by_name = {row.stage: (row.count, row.mean_seconds) for row in found if row.count}
+    assert by_name["sample"] == (2, 0.5)
+    assert sum(number for number, _ in by_name.values()) == count + 1 + 1
 
 
 def test_absurd_records_give_finite_numbers():
