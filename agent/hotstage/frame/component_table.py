@@ -98,7 +98,9 @@ class _Maker:
 def _adapters(made: _Maker, rows: Rows, seconds: Floats) -> list[Component]:
     """A row for each adapter that was told, the most used first; they are parts of the stage's own row."""
     has_it = ~np.isnan(seconds)
-    code = rows["lora_rank"].astype(np.int64) << 8 | rows["lora_module"]
+    # What no table knows is `other`: one row.
+    module = np.minimum(rows["lora_module"], len(MODULES) - 1)
+    code = rows["lora_rank"].astype(np.int64) << 8 | module
     told, counts = np.unique(code[has_it & (code != 0)], return_counts=True)
     order = told[np.argsort(-counts, kind="stable")].tolist()
     found = [
@@ -107,7 +109,7 @@ def _adapters(made: _Maker, rows: Rows, seconds: Floats) -> list[Component]:
             "stage",
             "mark",
             np.where(code == each, seconds, np.nan),
-            (each >> 8 or None, _module(each & 0xFF)),
+            (each >> 8 or None, MODULES[each & 0xFF]),
         )
         for each in order[:LORA_ROWS_MAX]
     ]
@@ -115,10 +117,6 @@ def _adapters(made: _Maker, rows: Rows, seconds: Floats) -> list[Component]:
         others = np.where(np.isin(code, order[LORA_ROWS_MAX:]), seconds, np.nan)
         found.append(made.component("lora_apply", "stage", "mark", others, (None, OTHER)))
     return found
-
-
-def _module(number: int) -> str | None:
-    return MODULES[number] if number < len(MODULES) else OTHER
 
 
 def _own(rows: Rows, stages: Floats, names: OwnNames) -> list[tuple[str, Floats]]:

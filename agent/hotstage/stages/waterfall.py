@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from hotstage.stages.critical_path import OUTSIDE, WAITS, CriticalPath, critical_path
 from hotstage.stages.first_token import BASES, NO_BASIS, FirstTokens, first_tokens
@@ -202,44 +203,61 @@ def _placement(line: Timeline, slot: int, *, runs: int) -> tuple[Placement, int]
 
 
 def _gaps(times: RequestTimes, first: CriticalPath | None, pid: int, names: OwnNames) -> list[Segment]:
-    path, ids = times.path, times.line.stage_ids[0].tolist()
-    early = _early_gaps(first)
+    """The whole request's; and those before its first token that runs of a later stage take up in it, whose
+    places nobody knows.
+    """
+    path = times.path
+    shown = np.flatnonzero(path.gap_kind[0]).tolist()
+    found = [_gap(times, path, gap, names, pid) for gap in shown]
+    if first is None:
+        return found
+    early = dict(zip(first.gap_began_ns[0].tolist(), first.gap_left_ns[0].tolist(), strict=True))
+    found = [
+        replace(segment, before_first_token_seconds=early.get(int(path.gap_began_ns[0, gap]), 0) / 1e9)
+        for segment, gap in zip(found, shown, strict=True)
+    ]
+    known = set(path.gap_began_ns[0, shown].tolist())
+    for gap in np.flatnonzero(first.gap_kind[0]).tolist():
+        if int(first.gap_began_ns[0, gap]) not in known:
+            segment = _gap(times, first, gap, names, pid)
+            before_first = segment.duration_seconds
+            found.append(
+                replace(
+                    segment,
+                    critical_seconds=0.0,
+                    before_first_token_seconds=before_first,
+                    decides_end=False,
+                )
+            )
+    return found
+
+
+def _gap(times: RequestTimes, path: CriticalPath, gap: int, names: OwnNames, pid: int) -> Segment:
+    ids = times.line.stage_ids[0].tolist()
+    began, ended = int(path.gap_began_ns[0, gap]), int(path.gap_ended_ns[0, gap])
+    left, before = int(path.gap_left_ns[0, gap]), int(path.gap_before[0, gap])
 
     def name_of(slot: int) -> str | None:
         return None if slot == OUTSIDE or ids[slot] == NO_ID else own_stage_name(names, pid, ids[slot])
 
-    found = []
-    for gap in np.flatnonzero(path.gap_kind[0]).tolist():
-        began, ended = int(path.gap_began_ns[0, gap]), int(path.gap_ended_ns[0, gap])
-        left, before = int(path.gap_left_ns[0, gap]), int(path.gap_before[0, gap])
-        found.append(
-            Segment(
-                kind="wait",
-                name=WAITS[path.gap_kind[0, gap]],
-                modality=None,
-                offset_seconds=began / 1e9,
-                duration_seconds=left / 1e9,
-                placement="sum" if path.gap_hides[0, gap] else "gap",
-                critical_seconds=left / 1e9,
-                before_first_token_seconds=None if first is None else early.get(began, 0) / 1e9,
-                decides_end=before == OUTSIDE and ended == int(times.line.duration_ns[0]),
-                runs=None,
-                is_open=False,
-                tokens=None,
-                after=name_of(int(path.gap_after[0, gap])),
-                before=name_of(before),
-                parts=None,
-                contexts=None,
-            )
-        )
-    return found
-
-
-def _early_gaps(first: CriticalPath | None) -> dict[int, int]:
-    """Begin of a gap → its part before the first token, ns."""
-    if first is None:
-        return {}
-    return dict(zip(first.gap_began_ns[0].tolist(), first.gap_left_ns[0].tolist(), strict=True))
+    return Segment(
+        kind="wait",
+        name=WAITS[path.gap_kind[0, gap]],
+        modality=None,
+        offset_seconds=began / 1e9,
+        duration_seconds=left / 1e9,
+        placement="sum" if path.gap_hides[0, gap] else "gap",
+        critical_seconds=left / 1e9,
+        before_first_token_seconds=None,
+        decides_end=before == OUTSIDE and ended == int(times.line.duration_ns[0]),
+        runs=None,
+        is_open=False,
+        tokens=None,
+        after=name_of(int(path.gap_after[0, gap])),
+        before=name_of(before),
+        parts=None,
+        contexts=None,
+    )
 
 
 assert OUTSIDE == STAGE_SLOTS

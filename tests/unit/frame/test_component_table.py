@@ -126,6 +126,14 @@ def test_adapters_beyond_the_bound_share_a_row():
     assert (rows[-1].lora_rank, rows[-1].lora_module, rows[-1].count) == (None, "other", 3)
 
 
+def test_modules_that_no_table_knows_share_a_row():
+    rows = np.array([ended(START) for _ in range(4)])
+    rows["lora_rank"], rows["lora_module"] = 0, [15, 16, 99, 255]
+    rows["stages"]["count"][:, Stage.lora_apply] = 1
+    found = [row for row in table_of(list(rows), START).components if row.lora_module]
+    assert [(row.lora_module, row.count) for row in found] == [("other", 4)]
+
+
 def test_own_stages_show_by_the_name_that_their_process_gave_them():
     rows = np.zeros(3, TIMING_DTYPE)
     rows["seconds"], rows["stages"], rows["gaps"], rows["waits"] = 1.0, np.nan, np.nan, np.nan

@@ -202,3 +202,18 @@ def test_a_modality_is_told_with_its_stage():
     request.begin(Stage.vision_encode, START, modality=Modality.image, tokens=64)
     (stage,) = shown(request.end(Stage.vision_encode, START + MS).finished(START + MS))
     assert (stage.modality, stage.tokens, stage.name) == ("image", 64, "vision_encode")
+
+
+def test_the_wait_before_the_first_token_is_told_though_runs_of_later_stages_fill_it_in_the_whole():
+    # Runs of `detokenize`, whose modality somebody else marked last: only the last begin is known.
+    runs = ((Stage.detokenize, 10, 35), (Stage.detokenize, 50, 70), (Stage.detokenize, 80, 100))
+    row = row_of((Stage.llm_prefill, 40, 45), *runs, output=5)
+    row["modality_first_words"] = 0
+    row["first_token_ns"], row["first_tokens"] = START + 48 * MS, 1
+    taken = waterfall(row, 1, 0, {})
+    assert taken.request.ttft_seconds == pytest.approx(0.048)
+    assert sum(each.critical_seconds for each in taken.segments) == pytest.approx(0.1)
+    assert sum(each.before_first_token_seconds for each in taken.segments) == pytest.approx(0.048)
+    delivery = next(each for each in taken.segments if each.offset_seconds == 0.045)
+    assert (delivery.kind, delivery.name, delivery.critical_seconds) == ("wait", "delivery", 0.0)
+    assert delivery.before_first_token_seconds == pytest.approx(0.003)
