@@ -37,19 +37,31 @@ def show_waterfall(body: dict[str, Any]) -> None:
         ],
         empty="it went through no stage",
     )
-    if any(part["placement"] in ("first_begin", "last_begin", "sum") for part in body["segments"]):
-        say("of a stage that ran several times one begin and the sum of its runs are known, not their places")
+    if any(_is_spread(part) for part in body["segments"]):
+        say(
+            "≈ ran several times: all its runs lie between these two times and took that sum; "
+            "their places are not known"
+        )
 
 
 def bar(part: dict[str, Any], duration_seconds: float) -> str:
-    """Where it stands: `█` a stage that decided some of the request, `░` a wait, or what decided nothing."""
+    """Where it stands: `█` a stage that decided some of the request, `░` a wait, or what decided nothing.
+
+    `▒` reaches over all that may hold a stage's several runs, or what they leave of a wait.
+    """
     if duration_seconds <= 0:
         return ""
     begin = round(float(part["offset_seconds"]) / duration_seconds * BAR_CELLS)
-    length = max(1, round(float(part["duration_seconds"]) / duration_seconds * BAR_CELLS))
+    end = round(float(part["until_seconds"]) / duration_seconds * BAR_CELLS)
     mark = "█" if part["kind"] == "stage" and part["critical_seconds"] > 0 else "░"
     begin = min(max(begin, 0), BAR_CELLS - 1)
-    return " " * begin + mark * min(length, BAR_CELLS - begin)
+    length = max(1, min(end, BAR_CELLS) - begin)
+    return " " * begin + ("▒" if _is_spread(part) else mark) * length
+
+
+def _is_spread(part: dict[str, Any]) -> bool:
+    """Its place is not known, only what it lies in."""
+    return part["placement"] in ("first_begin", "earliest", "sum")
 
 
 def _segment(part: dict[str, Any]) -> tuple[Any, ...]:
@@ -57,13 +69,18 @@ def _segment(part: dict[str, Any]) -> tuple[Any, ...]:
     return (
         f"{name} …" if part["is_open"] else name,
         part["kind"],
-        seconds(part["offset_seconds"]),
+        _from(part),
         seconds(part["duration_seconds"]),
         seconds(part["critical_seconds"]),
         part["placement"],
         part["runs"],
         _waited(part["parts"]),
     )
+
+
+def _from(part: dict[str, Any]) -> str:
+    begin = seconds(part["offset_seconds"])
+    return f"≈ {begin} to {seconds(part['until_seconds'])}" if _is_spread(part) else begin
 
 
 def _waited(parts: dict[str, Any] | None) -> str | None:

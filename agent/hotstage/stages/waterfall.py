@@ -23,10 +23,10 @@ from hotstage.stages.snapshot_columns import moments_of, texts_of
 from hotstage.stages.spans import modality_of_masks
 from hotstage.stages.stage import STAGE_SLOTS, Stage, modality_name
 from hotstage.stages.timeline import NO_ID, Rows, Timeline, timeline_of
+from hotstage.stages.timeline_places import place_of
 from hotstage.stages.waterfall_types import (
     Kind,
     Outcome,
-    Placement,
     RequestRow,
     Segment,
     Slowest,
@@ -172,15 +172,16 @@ def _stage(
 ) -> Segment:
     line, path, part = times.line, times.path, row["stages"][slot]
     stage_id, is_open = int(line.stage_ids[0, slot]), bool(line.is_open[0, slot])
-    placement, begin_ns = _placement(line, slot, runs=int(part["count"]))
-    length_ns = line.ended_ns[0, slot] - begin_ns if is_open else int(part["total_ns"])
+    place = place_of(line, slot, runs=int(part["count"]))
     return Segment(
         kind=_kind(stage_id),
         name=own_stage_name(names, int(row["tgid"]), stage_id),
         modality=modality_name(int(part["modality"])),
-        offset_seconds=begin_ns / 1e9,
-        duration_seconds=int(length_ns) / 1e9,
-        placement=placement,
+        offset_seconds=place.offset_ns / 1e9,
+        duration_seconds=place.took_ns / 1e9,
+        until_seconds=place.until_ns / 1e9,
+        last_begin_seconds=None if place.last_begin_ns is None else place.last_begin_ns / 1e9,
+        placement=place.placement,
         critical_seconds=int(path.decided_ns[0, slot]) / 1e9,
         before_first_token_seconds=None if first is None else int(first.decided_ns[0, slot]) / 1e9,
         decides_end=int(path.last_slot[0]) == slot,
@@ -192,14 +193,6 @@ def _stage(
         parts=parts_of(part),
         contexts=contexts_of(row, stage_id, uuids),
     )
-
-
-def _placement(line: Timeline, slot: int, *, runs: int) -> tuple[Placement, int]:
-    """How well its place is known, and its offset in ns."""
-    last_begin, first_begin = int(line.began_ns[0, slot]), int(line.first_ns[0, slot])
-    if line.is_placed[0, slot] and not (line.is_open[0, slot] and runs):
-        return "exact", last_begin
-    return ("first_begin", first_begin) if 0 <= first_begin <= last_begin else ("last_begin", last_begin)
 
 
 def _gaps(times: RequestTimes, first: CriticalPath | None, pid: int, names: OwnNames) -> list[Segment]:
@@ -246,6 +239,8 @@ def _gap(times: RequestTimes, path: CriticalPath, gap: int, names: OwnNames, pid
         modality=None,
         offset_seconds=began / 1e9,
         duration_seconds=left / 1e9,
+        until_seconds=ended / 1e9,
+        last_begin_seconds=None,
         placement="sum" if path.gap_hides[0, gap] else "gap",
         critical_seconds=left / 1e9,
         before_first_token_seconds=None,

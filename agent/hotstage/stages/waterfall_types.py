@@ -14,7 +14,7 @@ Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Outcome = Literal["ok", "error", "cancelled", "refused", "unknown"]
 Kind = Literal["stage", "wait"]
 TtftBasis = Literal["tokens_mark", "decode_begin", "prefill_end"]
-Placement = Literal["exact", "first_begin", "last_begin", "gap", "sum"]
+Placement = Literal["exact", "first_begin", "earliest", "gap", "sum"]
 
 
 class StageTime(Struct, frozen=True, gc=False):
@@ -117,16 +117,32 @@ class Segment(Struct, frozen=True, gc=False):
         ),
     ]
     modality: str | None
-    offset_seconds: Annotated[float, Meta(description="from the request's begin")]
+    offset_seconds: Annotated[
+        float,
+        Meta(description="from the request's begin; of several runs no later than the first of them began"),
+    ]
     duration_seconds: Annotated[
         float, Meta(description="of a stage that ran several times: the sum of its runs")
+    ]
+    until_seconds: Annotated[
+        float,
+        Meta(
+            description="from the request's begin to the end of the segment, which is at most the request's. "
+            "Of several runs: no earlier than the last of them ended; what lies between the two is more than "
+            "they took"
+        ),
+    ]
+    last_begin_seconds: Annotated[
+        float | None, Meta(description="of several runs: when the last of them began; null for all others")
     ]
     placement: Annotated[
         Placement,
         Meta(
-            description="`exact`: ran once, or was open at the end. Of several runs the kernel keeps one "
-            "begin and the sum: `first_begin` or `last_begin` says which begin the offset is. `gap`: between "
-            "two stages, exact. `sum`: a gap that hides such runs; the duration is what they leave of it"
+            description="`exact`: ran once, or was open at the end. Of several runs the kernel keeps the "
+            "last begin and the sum: they lie somewhere between offset and until, which are bounds. "
+            "`first_begin`: the offset is the first run's begin; `earliest`: it is no later than that. "
+            "`gap`: between two stages, exact. `sum`: a gap that hides such runs; the duration is what they "
+            "leave of it"
         ),
     ]
     critical_seconds: Annotated[

@@ -69,8 +69,12 @@ def legend(found: Waterfall) -> list[Node]:
     if kinds:
         made.append(node("span", "strip below a bar:", cls="soft"))
         made += [_swatch(f"part-{name}", _PART_NAMES[name].lower()) for name in PARTS if name in kinds]
-    if any(PLACEMENTS[part.placement] for part in found.segments):
-        made.append(node("span", "≈ ran several times: one bar with the sum of its runs", cls="soft"))
+    if any(part.is_spread for part in found.segments):
+        made.append(
+            _swatch(
+                "dotted", "≈ several runs, places unknown: the bar is what holds them, the figure their sum"
+            )
+        )
     return made
 
 
@@ -112,8 +116,8 @@ def _segment(part: Segment, duration: float | None, place: int, has_parts: bool)
         aria_hidden="true",
     )
     cells: list[Child] = [
-        units.duration(part.offset_seconds),
-        units.duration(part.duration_seconds),
+        _begins(part),
+        node("span", "≈ " if part.is_spread else "", units.duration(part.duration_seconds)),
         _runs(part),
         _critical(part, duration),
         known(units.duration(part.before_first_token_seconds), "the first token is unknown"),
@@ -136,6 +140,11 @@ def _segment(part: Segment, duration: float | None, place: int, has_parts: bool)
 
 def _no_parts(part: Segment) -> Child:
     return "" if part.is_gap else unknown("only stages that a thread works on synchronously are timed so")
+
+
+def _begins(part: Segment) -> Child:
+    begin = units.duration(part.offset_seconds)
+    return f"{begin} to {units.duration(part.until_seconds)}" if part.is_spread else begin
 
 
 def _runs(part: Segment) -> Child:
@@ -161,7 +170,7 @@ def _remarks(part: Segment) -> list[Child]:
         said.append(" wait")
     if part.is_open:
         said.append(" never ended")
-    if PLACEMENTS[part.placement]:
+    if part.is_spread:
         said.append(" ≈")
     return [node("span", "".join(said), cls="soft", title=PLACEMENTS[part.placement] or None)] if said else []
 

@@ -13,10 +13,10 @@ MAX_SEGMENTS = 64
 PARTS = ("run_queue", "sync", "copy", "alloc", "host")
 PLACEMENTS = {
     "exact": "",
-    "first_begin": "ran several times: begin of the first, sum of all",
-    "last_begin": "ran several times: begin of the last, sum of all",
+    "first_begin": "ran several times, places unknown: from the first run's begin on, sum of all",
+    "earliest": "ran several times, places unknown: no earlier than this, sum of all",
     "gap": "",
-    "sum": "less the runs that it hides",
+    "sum": "what a stage's several runs leave of it, places unknown",
 }
 """How well a segment's place is known, in words; "" where it is exact."""
 
@@ -35,6 +35,10 @@ class Segment:
     """Of the request's duration, decided by this segment."""
     before_first_token_seconds: float | None = None
     decides_end: bool = False
+    end_seconds: float | None = None
+    """All of it lies before; None where only offset and duration are told."""
+    last_begin_seconds: float | None = None
+    """Of several runs: when the last one began."""
     runs: int | None = None
     is_open: bool = False
     tokens: int | None = None
@@ -48,6 +52,16 @@ class Segment:
     @property
     def is_critical(self) -> bool:
         return bool(self.critical_seconds)
+
+    @property
+    def is_spread(self) -> bool:
+        """Only what it lies in is known, and its sum."""
+        return bool(PLACEMENTS[self.placement])
+
+    @property
+    def until_seconds(self) -> float:
+        """Where its bar ends."""
+        return self.offset_seconds + self.duration_seconds if self.end_seconds is None else self.end_seconds
 
     @property
     def is_gap(self) -> bool:
@@ -74,8 +88,8 @@ class Waterfall:
     @property
     def length_seconds(self) -> float:
         """Of the request, or of what is known of it."""
-        ends = (part.offset_seconds + part.duration_seconds for part in self.segments)
-        return max((self.request.duration_seconds or 0.0, *ends))
+        known = self.request.duration_seconds
+        return known or max((0.0, *(part.until_seconds for part in self.segments)))
 
 
 def waterfall(content: dict[str, Any]) -> Waterfall | None:
@@ -120,6 +134,8 @@ def _segment(row: dict[str, Any]) -> Segment | None:
         critical_seconds=positive(row.get("critical_seconds")),
         before_first_token_seconds=positive(row.get("before_first_token_seconds")),
         decides_end=row.get("decides_end") is True,
+        end_seconds=positive(row.get("until_seconds")),
+        last_begin_seconds=positive(row.get("last_begin_seconds")),
         runs=integer(row.get("runs")),
         is_open=row.get("is_open") is True,
         tokens=integer(row.get("tokens")),

@@ -2,7 +2,8 @@
 """One request's waterfall: a row a stage, the wait before it hatched on the same row. Pure.
 
 Bars stand on the request's own clock. A thin strip under a bar says how its threads spent the time: shares
-from the left, not moments. Bars that decide the duration have an outline.
+from the left, not moments. Bars that decide the duration have an outline. A dotted bar reaches over all that
+may hold a stage's several runs, and no bar past the request's end.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def waterfall(found: Waterfall) -> dict[str, Any] | None:
     length = found.length_seconds * per_unit or 1.0
     return {
         "data": [
-            _bars([each for each in stages if not each[1].is_wait], per_unit, is_hatched=False),
-            _bars([*[each for each in stages if each[1].is_wait], *waits], per_unit, is_hatched=True),
+            _bars([each for each in stages if not each[1].is_wait], per_unit, length, is_hatched=False),
+            _bars([*[each for each in stages if each[1].is_wait], *waits], per_unit, length, is_hatched=True),
             *_strips(stages, per_unit),
         ],
         "layout": layout(
@@ -76,13 +77,17 @@ def waterfall(found: Waterfall) -> dict[str, Any] | None:
                 showgrid=False,
             ),
             meta={"narrow": {"range": [0, length * 1.42], "nticks": 4}},
-            **_first_token(found, per_unit),
+            shapes=_first_token_line(found, per_unit),
+            annotations=[
+                *_first_token_words(found, per_unit),
+                *(_figure(n, part, per_unit, length) for n, part in [*stages, *waits] if _has_figure(part)),
+            ],
         ),
     }
 
 
 def _label(row: Row) -> str:
-    about = "≈ " if row.stage is not None and PLACEMENTS[row.stage.placement] else ""
+    about = "≈ " if row.stage is not None and row.stage.is_spread else ""
     modality = (
         f" <span style='color:{palette.INK_SOFT}'>{escaped(row.modality, 8)}</span>" if row.modality else ""
     )
@@ -90,12 +95,15 @@ def _label(row: Row) -> str:
     return f"{about}{mark}{escaped(row.label, 24)}{'</b>' if mark else ''}{modality} "
 
 
-def _bars(placed: Sequence[tuple[int, Segment]], per_unit: float, *, is_hatched: bool) -> dict[str, Any]:
+def _bars(
+    placed: Sequence[tuple[int, Segment]], per_unit: float, length: float, *, is_hatched: bool
+) -> dict[str, Any]:
+    """`length`: of the request, in the axis's unit."""
     parts = [part for _, part in placed]
     colours = [palette.FAMILIES["wait" if is_hatched else palette.family(part.name)] for part in parts]
     marker: dict[str, Any] = {
         "color": colours,
-        "opacity": [1.0 if part.is_critical else 0.5 for part in parts],
+        "opacity": [1.0 if part.is_critical and not part.is_spread else 0.5 for part in parts],
         "line": {
             "color": [
                 palette.INK if part.is_critical else colour
@@ -103,35 +111,66 @@ def _bars(placed: Sequence[tuple[int, Segment]], per_unit: float, *, is_hatched:
             ],
             "width": [1.6 if part.is_critical else 0.8 for part in parts],
         },
+        "pattern": {**HATCHED, "shape": [_pattern(part, is_hatched) for part in parts]},
     }
-    if is_hatched:
-        marker["pattern"] = HATCHED
     return {
         "type": "bar",
         "orientation": "h",
         "name": "waits" if is_hatched else "stages",
         "y": [row for row, _ in placed],
         "base": [part.offset_seconds * per_unit for part in parts],
-        "x": [part.duration_seconds * per_unit for part in parts],
+        "x": [_end(part, per_unit, length) - part.offset_seconds * per_unit for part in parts],
         "width": [BAR * (0.7 if part.is_gap else 1) for part in parts],
         "marker": marker,
-        # The figure of a gap would stand on the stage that follows it.
-        "text": [
-            "" if part.is_gap and part.before else f" {units.duration(part.duration_seconds)}"
-            for part in parts
-        ],
-        "textposition": "outside",
-        "constraintext": "none",
-        "textfont": {"color": palette.INK, "size": 11},
-        "cliponaxis": False,
         "customdata": [_hover(part) for part in parts],
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>",
+    }
+
+
+def _pattern(part: Segment, is_hatched: bool) -> str:
+    if part.is_spread:
+        return "."
+    return str(HATCHED["shape"]) if is_hatched else ""
+
+
+def _end(part: Segment, per_unit: float, length: float) -> float:
+    """Of its bar: never past the request's end, nor before its own begin."""
+    return max(part.offset_seconds * per_unit, min(part.until_seconds * per_unit, length))
+
+
+def _has_figure(part: Segment) -> bool:
+    """The figure of a gap would stand on the stage that follows it."""
+    return not (part.is_gap and part.before)
+
+
+def _figure(row: int, part: Segment, per_unit: float, length: float) -> dict[str, Any]:
+    """What a bar took, right of it. Its ground keeps the line of the first token out of the digits."""
+    more = " of it" if part.is_gap else " in all"
+    return {
+        "xref": "x",
+        "yref": "y",
+        "x": _end(part, per_unit, length),
+        "y": row,
+        "xanchor": "left",
+        "yanchor": "middle",
+        "xshift": 4,
+        "showarrow": False,
+        "text": f"{units.duration(part.duration_seconds)}{more if part.is_spread else ''}",
+        "font": {"color": palette.INK, "size": 11},
+        "bgcolor": palette.PANEL,
+        "borderpad": 0,
     }
 
 
 def _hover(part: Segment) -> list[str]:
     begin, length = units.duration(part.offset_seconds), units.duration(part.duration_seconds)
     said = [f"begins {begin} after the request, takes {length}"]
+    if part.is_spread:
+        said = [f"{length} in all, somewhere from {begin} to {units.duration(part.until_seconds)}"]
+    if part.last_begin_seconds is not None:
+        said.append(
+            f"the last of {part.runs or 'its'} runs began at {units.duration(part.last_begin_seconds)}"
+        )
     if part.is_gap:
         said.append(f"between {escaped(part.after or 'the begin')} and {escaped(part.before or 'the end')}")
     if part.critical_seconds:
@@ -178,33 +217,42 @@ def _strips(placed: Sequence[tuple[int, Segment]], per_unit: float) -> list[dict
     return traces
 
 
-def _first_token(found: Waterfall, per_unit: float) -> dict[str, Any]:
+def _first_token_line(found: Waterfall, per_unit: float) -> list[dict[str, Any]]:
     seconds = found.request.first_token_seconds
     if seconds is None:
-        return {}
+        return []
     at = seconds * per_unit
-    line = {
-        "type": "line",
-        "xref": "x",
-        "yref": "paper",
-        "x0": at,
-        "x1": at,
-        "y0": 0,
-        "y1": 1,
-        "layer": "below",
-    }
-    words = {
-        "xref": "x",
-        "yref": "paper",
-        "x": at,
-        "y": 1,
-        "yanchor": "bottom",
-        "xanchor": "right" if found.length_seconds and seconds > found.length_seconds / 2 else "left",
-        "showarrow": False,
-        "text": f"first token {units.duration(seconds)}",
-        "font": {"color": palette.INK, "size": 11.5},
-    }
-    return {
-        "shapes": [{**line, "line": {"color": palette.INK, "width": 1.2, "dash": "dash"}}],
-        "annotations": [words],
-    }
+    line = {"color": palette.INK, "width": 1.2, "dash": "dash"}
+    return [
+        {
+            "type": "line",
+            "xref": "x",
+            "yref": "paper",
+            "x0": at,
+            "x1": at,
+            "y0": 0,
+            "y1": 1,
+            "layer": "below",
+            "line": line,
+        }
+    ]
+
+
+def _first_token_words(found: Waterfall, per_unit: float) -> list[dict[str, Any]]:
+    seconds = found.request.first_token_seconds
+    if seconds is None:
+        return []
+    is_late = found.length_seconds and seconds > found.length_seconds / 2
+    return [
+        {
+            "xref": "x",
+            "yref": "paper",
+            "x": seconds * per_unit,
+            "y": 1,
+            "yanchor": "bottom",
+            "xanchor": "right" if is_late else "left",
+            "showarrow": False,
+            "text": f"first token {units.duration(seconds)}",
+            "font": {"color": palette.INK, "size": 11.5},
+        }
+    ]

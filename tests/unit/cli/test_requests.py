@@ -148,7 +148,8 @@ def test_what_a_stage_waited_for_and_that_places_are_unknown_is_said(run, agent)
     *parts, last = run("1").splitlines()
     row = next(part for part in parts if part.startswith("llm_prefill")).split("\t")
     assert (row[5], row[6], row[7]) == ("first_begin", "2", "CPU queue 1.5 ms, sync 12 ms")
-    assert "not their places" in last
+    assert row[2:4] == ["≈ 70 ms to 90 ms", "20 ms"]
+    assert "their places are not known" in last
 
 
 def test_an_id_with_odd_characters_arrives_whole(run, agent):
@@ -212,5 +213,12 @@ def test_followers_see_what_ends_from_now_on_once_and_go_on_after_a_restart(agen
 )
 def test_a_bar_stands_where_its_segment_does(offset, took, critical, kind, expected):
     part = {"offset_seconds": offset, "duration_seconds": took, "critical_seconds": critical, "kind": kind}
+    part |= {"until_seconds": offset + took, "placement": "exact"}
     assert bar(part, 1.0) == expected
     assert bar(part, 0.0) == ""
+
+
+def test_several_runs_are_drawn_over_all_that_holds_them_and_not_past_the_end():
+    part = {"offset_seconds": 0.5, "duration_seconds": 0.3, "critical_seconds": 0.3, "kind": "stage"}
+    part |= {"until_seconds": 1.0, "last_begin_seconds": 0.9, "placement": "earliest"}
+    assert bar(part, 1.0) == " " * (BAR_CELLS // 2) + "▒" * (BAR_CELLS // 2)

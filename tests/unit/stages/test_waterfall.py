@@ -110,12 +110,44 @@ def test_runs_without_a_place_are_taken_from_the_gap_of_the_last_one():
     row = row_of((Stage.llm_prefill, 0, 50), *runs, (Stage.detokenize, 90, 100), output=9)
     by_name = {each.name: each for each in shown(row)}
     decode = by_name["llm_decode"]
-    assert (decode.placement, decode.runs, decode.offset_seconds) == ("last_begin", 3, 0.085)
+    assert (decode.placement, decode.runs, decode.offset_seconds) == ("earliest", 3, 0.05)
+    assert (decode.last_begin_seconds, decode.until_seconds) == (0.085, 0.1)
     assert decode.duration_seconds == decode.critical_seconds == 0.025
     gap = by_name["unmarked"]
     assert (gap.placement, gap.offset_seconds) == ("sum", 0.05)
     assert gap.duration_seconds == pytest.approx(0.015)
     assert sum(each.critical_seconds for each in by_name.values()) == pytest.approx(0.1, abs=1e-12)
+
+
+def test_runs_of_a_batch_lie_between_the_prefill_and_the_end_of_the_request():
+    # As batches leave it: the last of many runs begins late, and their sum is longer than what is left.
+    runs = [(Stage.llm_decode, began, began + 3) for began in range(44, 71, 3)]
+    row = row_of((Stage.tokenize, 0, 10), (Stage.llm_prefill, 10, 43), *runs, total=73, output=9)
+    found = shown(row)
+    (decode,) = [each for each in found if each.name == "llm_decode"]
+    assert decode.last_begin_seconds + decode.duration_seconds > 0.073
+    assert (decode.offset_seconds, decode.until_seconds) == (0.043, 0.073)
+    assert decode.duration_seconds == pytest.approx(0.027)
+    (rest,) = [each for each in found if each.placement == "sum"]
+    assert (rest.offset_seconds, rest.until_seconds) == (0.043, 0.073)
+    assert sum(each.critical_seconds for each in found) == pytest.approx(0.073, abs=1e-12)
+
+
+def test_a_stage_that_ran_before_and_never_ended_counts_both():
+    row = row_of((Stage.tokenize, 0, 10), (Stage.llm_decode, 20, 40), opened=[(Stage.llm_decode, 70)])
+    (decode,) = [each for each in shown(row) if each.name == "llm_decode"]
+    assert (decode.placement, decode.until_seconds, decode.last_begin_seconds) == ("earliest", 0.1, 0.07)
+    assert decode.duration_seconds == pytest.approx(0.05)
+
+
+def test_no_segment_of_a_random_request_leaves_it_or_its_bounds():
+    for row in random_rows(np.random.default_rng(7)):
+        found = waterfall(row, 1, 0, {})
+        for each in found.segments:
+            assert 0 <= each.offset_seconds <= each.until_seconds <= found.request.duration_seconds
+            assert each.duration_seconds <= each.until_seconds - each.offset_seconds + 1e-12
+            if each.last_begin_seconds is not None:
+                assert each.offset_seconds <= each.last_begin_seconds <= each.until_seconds
 
 
 def test_runs_longer_than_the_gaps_that_may_hold_them_decide_no_more_than_those():
@@ -157,8 +189,7 @@ def test_nothing_but_a_begin_and_an_end_at_once_is_no_segment():
     assert (found.segments, found.request.slowest, found.request.duration_seconds) == ([], None, 0.0)
 
 
-def test_random_requests_add_up_to_the_nanosecond():
-    random = np.random.default_rng(5)
+def random_rows(random):
     rows = []
     for _ in range(300):
         row = row_of(total=0)
@@ -169,6 +200,11 @@ def test_random_requests_add_up_to_the_nanosecond():
         slots["began_ns"] = START + random.integers(-(10**7), 11 * 10**8, len(slots))
         slots["total_ns"] = random.integers(0, 10**9, len(slots))
         rows.append(row)
+    return rows
+
+
+def test_random_requests_add_up_to_the_nanosecond():
+    rows = random_rows(np.random.default_rng(5))
     line = timeline_of(np.array(rows, FINISHED_DTYPE))
     for until in (None, line.duration_ns // 3):
         path = critical_path(line, until)

@@ -111,7 +111,7 @@ def test_segments_say_what_they_decided_and_what_nobody_timed() -> None:
     assert "never ended ≈" in body[1]
     assert "only stages that a thread works on synchronously" in body[1]
     assert "wait, llm_decode → end" in body[2]
-    assert "≈ ran several times" in "".join(each.text() for each in legend(found))
+    assert "≈ several runs" in "".join(each.text() for each in legend(found))
     assert "No stage of this request is known" in segment_table(Waterfall(row(1))).text()
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,39 @@ def test_bars_stand_on_the_requests_own_clock() -> None:
     assert stages["x"] == pytest.approx([100, 200])
     assert waits["base"] == pytest.approx([100, 400])
     assert "(ms)" in figure["layout"]["xaxis"]["title"]["text"]
-    assert waits["marker"]["pattern"]["shape"] == "/"
+    assert waits["marker"]["pattern"]["shape"] == ["/", "/"]
     assert figure["layout"]["shapes"][0]["x0"] == pytest.approx(300)
+
+
+def test_several_runs_are_a_dotted_bar_over_what_holds_them_that_ends_with_the_request() -> None:
+    several = replace(
+        stage("llm_decode", 0.2, 0.25, critical_seconds=0.25),
+        placement="earliest",
+        end_seconds=0.9,
+        last_begin_seconds=0.45,
+        runs=9,
+    )
+    rest = replace(gap(0.2, 0.05, after="preprocess"), placement="sum", end_seconds=0.5)
+    found = Waterfall(request(), (stage("preprocess", 0.0, 0.2), several, rest))
+    figure = waterfall(found)
+    assert figure is not None
+    stages, waits = figure["data"][:2]
+    assert [base + length for base, length in zip(stages["base"], stages["x"], strict=True)] == [200, 500]
+    assert stages["marker"]["pattern"]["shape"] == ["", "."]
+    assert (waits["base"], waits["x"], waits["marker"]["pattern"]["shape"]) == ([200], [300], ["."])
+    said = [each["text"] for each in figure["layout"]["annotations"]]
+    assert said == ["200 ms", "250 ms in all", "50.0 ms of it"]
+    assert "the last of 9 runs began at 450 ms" in stages["customdata"][1][1]
+
+
+def test_figures_have_a_ground_that_keeps_the_line_of_the_first_token_out() -> None:
+    figure = waterfall(FOUND)
+    assert figure is not None
+    words, *figures = figure["layout"]["annotations"]
+    assert words["text"] == "first token 300 ms"
+    assert [each["text"] for each in figures] == ["100 ms", "200 ms", "100 ms"]
+    assert {each["bgcolor"] for each in figures} == {palette.PANEL}
+    assert figure["layout"]["shapes"][0]["layer"] == "below"
 
 
 def test_what_decides_the_duration_has_an_outline() -> None:
