@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from hotstage.cli.reading import config_file, configuration
 from hotstage.cli.terminal import print_json, say
-from hotstage.config.load import problems
+from hotstage.config.load import files_of, problems
 from hotstage.config.render import example, schema, shown, toml
+from hotstage.config.settings import Config
 from hotstage.errors import ConfigError, HotstageError
+
+if TYPE_CHECKING:
+    from hotstage.detect.rules.rule_file import Rule
 
 DEGRADED = 3
 
@@ -52,7 +57,23 @@ def check() -> None:
         _end(wrong)
     if left_out or refused:
         raise SystemExit(DEGRADED)
-    click.echo(f"the configuration is valid, and so are {len(rules)} rules")
+    _tell_valid(checked, rules)
+
+
+def _tell_valid(checked: Config, rules: Sequence[Rule]) -> None:
+    """What was looked at: files, detection rules by their file, rules for stages."""
+    from hotstage.attribution.rules import SHIPPED_FILE, shipped_rules
+
+    files = ", ".join(map(str, files_of(config_file()))) or "no file, the defaults are in force"
+    say(f"the configuration is valid: {files}")
+    say(f"rules for detection: {len(rules)}")
+    for source, count in Counter(rule.source for rule in rules).items():
+        say(f"  {count} of {source}")
+    shipped = len(shipped_rules()) if checked.stages.shipped_rules else 0
+    say(f"rules for stages: {len(checked.stages.rules) + shipped}")
+    say(f"  {len(checked.stages.rules)} of [[stages.rules]]")
+    if shipped:
+        say(f"  {shipped} of {SHIPPED_FILE}")
 
 
 def _end(wrong: Sequence[HotstageError]) -> NoReturn:

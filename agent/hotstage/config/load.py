@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from hotstage.config.section import SHAPE, Section, choices, said
+from hotstage.config.section import REMEDY, SHAPE, Section, choices, said
 from hotstage.config.settings import Config
 from hotstage.config.source import Tree, parse_toml, parts_of, read_text
 from hotstage.errors import ConfigError
@@ -24,6 +24,7 @@ DEFAULT_FILE = Path("/etc/hotstage/config.toml")
 ENVIRONMENT_PREFIX = "HOTSTAGE_"
 _FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`(?: - at `\$\.?(?P<at>[^`]*)`)?")
 _NO_CHOICE = "Invalid enum value"
+_REMEDY = re.compile(r"; remedy: (?P<remedy>.*)$")
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<at>[^`]*)`")
 
 
@@ -87,6 +88,11 @@ def _problems_in(part: Tree, place: str, text: str = "") -> Iterator[ConfigError
                 yield error
             if section not in Config.__struct_fields__:
                 break
+
+
+def files_of(file: Path | None = None) -> list[Path]:
+    """What `load` reads, in order. Raises ConfigError."""
+    return _files(file)
 
 
 def sections() -> Iterator[tuple[str, type[Section]]]:
@@ -183,15 +189,17 @@ def _explain(message: str, place: str, text: str) -> ConfigError:
         reason = f"Expected {shape}"
     remedy = "`hotstage config schema` lists every key with its type and unit"
     if reason.startswith(_NO_CHOICE) and (known := choices(kind)):
-        remedy = _one_of(reason, known)
+        remedy = _one_of(reason, known, said(kind, REMEDY) or "")
+    elif fitting := _REMEDY.search(reason):
+        reason, remedy = reason[: fitting.start()], fitting["remedy"]
     return ConfigError(f"{place}{_line_of(text, key, at)}: `{at}`: {reason}", remedy=remedy)
 
 
-def _one_of(reason: str, known: tuple[str, ...]) -> str:
-    """The remedy for a word that is none of the known ones."""
+def _one_of(reason: str, known: tuple[str, ...], note: str = "") -> str:
+    """The remedy for a word that is none of the known ones; `note` where it is like none of them."""
     word = reason.removeprefix(_NO_CHOICE).strip(" '")
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    meant = f"did you mean `{close[0]}`? " if close else ""
+    close = difflib.get_close_matches(word, known, n=1)
+    meant = f"did you mean `{close[0]}`? " if close else note
     return f"{meant}it is one of {', '.join(known)}"
 
 
@@ -236,22 +244,25 @@ def _line_of(text: str, key: str, at: str) -> str:
     """
     if not key:
         return ""
-    pattern = re.compile(rf"^\s*(?:\[+[\w.]*\b)?{re.escape(key)}\b")
     lines = text.splitlines()
-    for number in range(_begin_of(lines, at), len(lines)):
+    nth = re.search(r"(?P<name>\w+)\[(?P<n>\d+)\]", at)
+    begin = _begin_of(lines, nth["name"], int(nth["n"])) if nth else 0
+    if begin is None and nth and nth["name"] != key:
+        return ""
+    pattern = re.compile(rf"^\s*(?:\[+[\w.]*\b)?{re.escape(key)}\b")
+    for number in range(begin or 0, len(lines)):
         if pattern.match(lines[number]):
             return f":{number + 1}"
     return ""
 
 
-def _begin_of(lines: list[str], at: str) -> int:
-    """Where the table begins that is the N-th of its name, `name[N]` in the path; else the first line."""
-    nth = re.search(r"(?P<name>\w+)\[(?P<n>\d+)\]", at)
-    if nth is None:
-        return 0
-    head = re.compile(rf"^\s*\[\[[\w.]*\b{nth['name']}\s*\]\]")
+def _begin_of(lines: list[str], name: str, nth: int) -> int | None:
+    """Where the `nth` of the tables begins that are written `[[name]]`; None where they are written inline:
+    several may stand in one line.
+    """
+    head = re.compile(rf"^\s*\[\[[\w.]*\b{name}\s*\]\]")
     begins = [number for number, line in enumerate(lines) if head.match(line)]
-    return begins[int(nth["n"])] if int(nth["n"]) < len(begins) else 0
+    return begins[nth] if nth < len(begins) else None
 
 
 def _merge(into: Tree, part: Mapping[str, Any]) -> None:

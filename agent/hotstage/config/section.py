@@ -15,6 +15,8 @@ HOLDS = "holds"
 """Key of `Meta.extra`: "url", "path", "address" or "text"."""
 SHAPE = "shape"
 """Key of `Meta.extra`: what is expected, for people, where a pattern says it."""
+REMEDY = "remedy"
+"""Key of `Meta.extra`: what to know before one of the words is chosen, a clause that ends with `: `."""
 
 _PORT = r"(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|0*[1-5]?[0-9]{1,4})"
 _HOST = r"(\[[0-9A-Fa-f:.]+\]|[^\s/?#@\[\]:\\]+)"

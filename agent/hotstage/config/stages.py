@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from hotstage.config.section import HOLDS, SHAPE, PositiveInt, Section
+from hotstage.config.section import HOLDS, REMEDY, SHAPE, PositiveInt, Section
 
 StageWord = Literal[
     "gateway",
@@ -55,7 +55,13 @@ MATCHED_BY = ("thread", "command", "container", "cgroup", "library", "stream")
 class StageRule(Section, frozen=True, kw_only=True):
     """What unmarked work counts as, `[[stages.rules]]`; all keys given must match, the first rule wins."""
 
-    stage: Annotated[StageWord, Meta(description="the stage that the work counts as")]
+    stage: Annotated[
+        StageWord,
+        Meta(
+            description="the stage that the work counts as, a pinned one",
+            extra={REMEDY: "a rule names a pinned stage, a server's own stages come from its marks: "},
+        ),
+    ]
     modality: Annotated[ModalityWord, Meta(description="and the modality")] = "unknown"
     thread: Annotated[Glob | None, Meta(description="glob on the thread's name, 15 bytes at most")] = None
     command: Annotated[
@@ -81,11 +87,21 @@ class StageRule(Section, frozen=True, kw_only=True):
         for key in given:
             if re.fullmatch(r"[*?]*\*[*?]*", getattr(self, key)):
                 raise ValueError(f"`{key}` matches everything: name something, or leave the rule out")
-        thread = self.thread or ""
-        if len(thread.encode()) > THREAD_NAME_BYTES and not re.search(r"[*?[]", thread):
+        if self.thread is not None and (shorter := _fitting(self.thread)) != self.thread:
             raise ValueError(
-                f"`thread` fits none: the kernel keeps {THREAD_NAME_BYTES} bytes of a thread's name"
+                f"`thread` fits none: the kernel keeps {THREAD_NAME_BYTES} bytes of a thread's name; "
+                f'remedy: write thread = "{shorter}"'
             )
+
+
+def _fitting(glob: str) -> str:
+    """The glob itself where it can fit a name of THREAD_NAME_BYTES, else its begin that can, and `*`."""
+    parts, size = re.findall(r"\[!?\]?[^\]]*\]|.", glob, re.DOTALL), 0
+    for at, part in enumerate(parts):
+        size += 0 if part == "*" else 1 if len(part) > 1 else len(part.encode())
+        if size > THREAD_NAME_BYTES:
+            return "".join(parts[:at]).rstrip("*") + "*"
+    return glob
 
 
 class StagesConfig(Section, frozen=True, kw_only=True):

@@ -43,7 +43,23 @@ def test_a_thread_name_that_no_thread_can_have_is_refused() -> None:
     with pytest.raises(ValueError, match="keeps 15 bytes"):
         StageRule(stage="sample", thread="sixteen-bytes-xy")
     StageRule(stage="sample", thread="fifteen-bytes-x")
-    StageRule(stage="sample", thread="vit-*-of-some-longer-name")
+    StageRule(stage="sample", thread="vit-*-up-to-15-b")
+
+
+@pytest.mark.parametrize(
+    ("glob", "fitting"),
+    [
+        ("a-very-long-thread-name-*", "a-very-long-thr*"),
+        ("vit-*-of-some-longer-name", "vit-*-of-some-lo*"),
+        ("sixteen-bytes-[xy][!z]", "sixteen-bytes-[xy]*"),
+        ("öffentlicher-dienst*", "öffentlicher-d*"),
+    ],
+)
+def test_a_glob_that_fits_no_name_is_refused_with_one_that_does(glob: str, fitting: str) -> None:
+    with pytest.raises(ValueError, match="keeps 15 bytes") as refused:
+        StageRule(stage="sample", thread=glob)
+    assert f'remedy: write thread = "{fitting}"' in str(refused.value)
+    StageRule(stage="sample", thread=fitting)
 
 
 def test_the_first_rule_that_fits_wins_and_the_others_are_told() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hotstage.api.access import group_id
+from hotstage.attribution.rules import shipped_rules
 from hotstage.cli.main import main
 from hotstage.cli.start_checks import refusals, refused_destinations
 from hotstage.config.load import load, problems
@@ -40,6 +41,24 @@ def said(tmp_path: Path, capsys, monkeypatch):
 def test_defaults_are_valid(said):
     code, text = said("")
     assert (code, "is valid" in text) == (0, True)
+
+
+def test_a_valid_configuration_is_told_with_its_files_and_both_kinds_of_rules(said, tmp_path: Path):
+    (tmp_path / "own.rules.toml").write_text(
+        '[[rules]]\nalert = "Own"\nexpr = "gpu_lost > 0"\nentity = "gpu"\nfor = "5s"\n'
+    )
+    code, text = said(
+        f"[detect]\nrules_files = ['{tmp_path}/*.rules.toml']\n"
+        "[[stages.rules]]\nthread = 'q'\nstage = 'queue'\n[[stages.rules]]\nthread = 'r'\nstage = 'other'\n"
+    )
+    lines = text.splitlines()
+    assert code == 0, text
+    assert lines[0] == f"the configuration is valid: {tmp_path}/config.toml"
+    assert f"  1 of {tmp_path}/own.rules.toml" in lines
+    assert "  2 of [[stages.rules]]" in lines
+    shipped = len(shipped_rules())
+    assert f"rules for stages: {2 + shipped}" in lines
+    assert any(line.startswith(f"  {shipped} of ") and "shipped.rules.toml" in line for line in lines)
 
 
 def test_all_wrong_keys_are_named_at_once(said, tmp_path: Path):

@@ -250,6 +250,27 @@ def test_no_key_moves_a_terminal_or_makes_a_line_of_a_log(write, key: str):
             ":5: `stages.rules[1].stage`",
             "did you mean `queue`? it is one of gateway, ",
         ),
+        (
+            '[[stages.rules]]\nthread = "q"\nstage = "queue"\n[[stages.rules]]\nstage = "safety_check"',
+            ":5: `stages.rules[1].stage`",
+            "a rule names a pinned stage, a server's own stages come from its marks: it is one of gateway, ",
+        ),
+        (
+            '[[stages.rules]]\nthread = "q"\nstage = "queue"\n'
+            '[[stages.rules]]\nthread = "*"\nstage = "queue"',
+            ":4: `stages.rules[1]`: `thread` matches everything",
+            "config schema",
+        ),
+        (
+            'stages.rules = [{thread = "q", stage = "queue"},\n{thread = "r", stage = "quue"}]',
+            "config.toml: `stages.rules[1].stage`",
+            "did you mean `queue`?",
+        ),
+        (
+            '[[stages.rules]]\nstage = "queue"\nthread = "a-very-long-thread-name-*"',
+            ":1: `stages.rules[0]`: `thread` fits none: the kernel keeps 15 bytes of a thread's name",
+            'write thread = "a-very-long-thr*"',
+        ),
         ("[frame]\nheat_weights = {a = 1, b = -1}", ":2: `frame.heat_weights[...]`", "config schema"),
     ],
 )
