@@ -22,6 +22,7 @@ from hotstage.frame.class_table import ClassName, ClassRow, ClassTable, Recent, 
 from hotstage.frame.request_costs import UNNAMED, RequestCosts, costs_by_entity, penalties_of
 from hotstage.frame.rolling import Codes, Rolling, Rows
 from hotstage.probes.maps.layout import FINISHED_DTYPE
+from hotstage.stages.names import UNNAMED as NO_NAME
 from hotstage.stages.names import Names
 from hotstage.stages.request_class import CLASSES, FINGERPRINTS, SIZES, classify, fingerprint_of, size_of
 from hotstage.stages.spans import OUTCOME_CANCELLED, OUTCOME_REFUSED
@@ -66,7 +67,8 @@ class RequestStatistics:
         self._rows = Rolling(_ROW_DTYPE, _KEPT)
         self._totals = np.zeros(CLASSES, np.int64)
         self._endpoint_totals: Counter[int] = Counter()
-        self._endpoints = Names(frame.max_endpoints + 2)
+        self._endpoints = Names(frame.max_endpoints + 3)
+        self._unnamed = self._endpoints.intern(UNNAMED)
         self._instances = Names()
 
     def keep(self, at_ns: int, finished: Rows) -> None:
@@ -144,7 +146,7 @@ class RequestStatistics:
 
     def _endpoint_name(self, code: int) -> ClassName:
         place, fingerprint = divmod(code, len(FINGERPRINTS))
-        return ClassName(FINGERPRINTS[fingerprint], endpoint=self._endpoints[place] or UNNAMED)
+        return ClassName(FINGERPRINTS[fingerprint], endpoint=self._endpoints[place])
 
     def _take_in(self) -> None:
         """Reduce what is fresh; with the lock held."""
@@ -165,7 +167,9 @@ class RequestStatistics:
         found, outcome = classify(finished), finished["outcome"]
         rows = np.zeros(len(finished), _ROW_DTYPE)
         rows["at_ns"], rows["code"] = finished["ended_ns"], found.code
-        rows["endpoint"] = self._endpoints.intern_rows(finished["endpoint"])
+        endpoints = self._endpoints.intern_rows(finished["endpoint"])
+        # An endpoint may be called as one without a name is shown: they are one.
+        rows["endpoint"] = np.where(endpoints == NO_NAME, self._unnamed, endpoints)
         rows["instance"] = self._instances.intern_rows(finished["instance"])
         rows["is_judged"] = (outcome != OUTCOME_CANCELLED) & (outcome != OUTCOME_REFUSED)
         took = finished["ended_ns"].astype(np.float64) - finished["started_ns"].astype(np.float64)

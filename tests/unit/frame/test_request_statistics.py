@@ -175,3 +175,13 @@ def test_readers_beside_the_tick_lose_and_double_nothing():
     for reader in readers:
         reader.join(10)
     assert row_of(found, "vlm", now_ns=START).requests == 8000
+
+
+def test_an_endpoint_called_as_one_without_a_name_is_shown_is_one_with_it():
+    rows = [ended(START + n * MS, 1.0) for n in range(20)]
+    for row, name in zip(rows, [b"", b"unknown", b"/a", b"other"] * 5, strict=True):
+        row["endpoint"] = name
+    table = kept(rows).classes(START + 10 * SECOND)
+    assert [(row.endpoint, row.requests) for row in table.endpoints] == [
+        ("other", 5), ("unknown", 10), ("/a", 5),
+    ]  # fmt: skip
