@@ -9,6 +9,7 @@ import click
 
 from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.terminal import print_json, print_table, say
+from hotstage.probes.losses import MEANINGS, UNKNOWN
 
 
 @click.command()
@@ -31,13 +32,16 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
         empty="no process uses a CUDA library or the marks yet; hotstage attaches when one does",
     )
     print_table(
-        ("symbol", "reason", "not in this library"),
+        ("symbol", "why it is not probed", "library"),
         _missed(body),
         empty="every symbol of the catalogue is there",
     )
     lost = {name: count for name, count in body["losses"].items() if count}
     if lost:
         print_table(("could not be kept or attributed", "count"), lost.items(), empty="")
+    for name in lost:
+        told = MEANINGS.get(name, UNKNOWN)
+        say(f"{name}: {told.means}\n  may falsify: {told.falsifies}\n  remedy: {told.helps}")
 
 
 def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:
