@@ -75,7 +75,7 @@ $(TESTS): $(STAMP)
 	@touch $@
 
 bpf: $(STAMP) ## compile the BPF programs
-	@$(MAKE) --no-print-directory -C bpf
+	@$(MAKE) -s --no-print-directory -C bpf
 
 wheel: setup-tests ## both Python packages, source and wheels, into dist/; the marks for x86-64 and arm64
 	@$(BIN)/python deploy/wheels.py

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from hotstage.cli.reading import agent_client, configuration, reading, understood
-from hotstage.cli.terminal import print_json, print_table, say
+from hotstage.cli.reading import agent_client, asking, configuration, reading, understood
+from hotstage.cli.terminal import clock_time, print_json, print_table, say
 from hotstage.errors import PrivilegeError
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -62,7 +64,7 @@ def history(name: str | None, limit: int, as_json: bool, agent_url: str | None) 
     print_table(
         ("at", "breaker", "from", "to", "reason", "window"),
         [
-            (r["at"], r["breaker"], r["from"], r["to"], r["reason"], r["window_id"])
+            (clock_time(r["at"]), r["breaker"], r["from"], r["to"], r["reason"], r["window_id"])
             for r in body["transitions"]
         ],
         empty=f"breaker {name} has not moved" if name else "no breaker has moved",
@@ -74,12 +76,12 @@ def _row(b: dict[str, Any], now_ns: int) -> tuple[Any, ...]:
     override = b["override"]
     if override is None:
         callers = "heed it" if b["enforced"] else "dry run"
-        return (b["name"], b["state"], callers, b["since"], b["stale"], None, b["reason"])
+        return (b["name"], b["state"], callers, clock_time(b["since"]), b["stale"], None, b["reason"])
     callers = "heed it" if b["enforced"] else "admit"
     left = time_left(max(0.0, (override["until_ns"] - now_ns) / 1e9))
     said = f"{override['reason'] or 'no reason given'}; by itself {b['own_state']}: {b['reason']}"
     person = f"{override['actor']}, {left} left"
-    return (b["name"], b["state"], callers, override["since"], b["stale"], person, said)
+    return (b["name"], b["state"], callers, clock_time(override["since"]), b["stale"], person, said)
 
 
 def time_left(seconds: float) -> str:
@@ -90,18 +92,28 @@ def time_left(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
-def _override(action: str, name: str, ttl_seconds: float | None, reason: str) -> None:
-    client = agent_client(None)
-    if client.address != configuration().http.socket:
+def _override(action: str, name: str, ttl_seconds: float | None, reason: str, url: str | None) -> None:
+    client = agent_client(url)
+    if not client.may_operate:
         path = configuration().http.socket
         raise PrivilegeError(
-            f"overrides go through the agent's socket {path}, which is absent or closed to this user",
-            remedy="run as root or join the socket's group, on the agent's host",
+            f"overrides go through the agent's socket, or with a token over TLS; {client.address} is neither,"
+            f" and the socket {path} {_why_not(Path(path))}",
+            remedy="name the agent's socket with --socket PATH or HOTSTAGE_SOCKET (a running demo prints"
+            " its own), or its address with --agent https://HOST:PORT --token-file FILE",
         )
     body = {"action": action, "reason": reason, "ttl_seconds": ttl_seconds}
     answer = client.request("POST", f"/v1/breakers/{quote(name, safe='')}/override", body)
     with understood():
         say(f"{name}: {answer['breaker']['state']}" if "breaker" in answer else f"{name}: done")
+
+
+def _why_not(path: Path) -> str:
+    if not path.exists():
+        return "does not exist: no agent of this host uses it"
+    if not os.access(path, os.R_OK | os.W_OK):
+        return "is closed to this user: run as root or join its group"
+    return "was not asked for"
 
 
 _ttl = click.option("--ttl", type=Duration(), required=True, help="How long the override holds, e.g. 10m.")
@@ -112,27 +124,30 @@ _reason = click.option("--reason", default="", help="Kept in the audit trail.")
 @click.argument("name")
 @_ttl
 @_reason
-def trip(name: str, ttl: float, reason: str) -> None:
+@asking
+def trip(name: str, ttl: float, reason: str, agent_url: str | None) -> None:
     """Force a breaker open: callers shed at once, in dry run, too.
 
     NAME is one that `hotstage breakers` lists, or a scope that has had no window yet: host,
     stage:STAGE:MODALITY, modality:MODALITY, endpoint:PATH, instance:NAME, gpu:UUID.
     """
-    _override("force_open", name, ttl, reason)
+    _override("force_open", name, ttl, reason, agent_url)
 
 
 @breakers.command()
 @click.argument("name")
 @_ttl
 @_reason
-def disable(name: str, ttl: float, reason: str) -> None:
+@asking
+def disable(name: str, ttl: float, reason: str, agent_url: str | None) -> None:
     """Keep a breaker closed whatever happens."""
-    _override("disable", name, ttl, reason)
+    _override("disable", name, ttl, reason, agent_url)
 
 
 @breakers.command()
 @click.argument("name")
 @_reason
-def reset(name: str, reason: str) -> None:
+@asking
+def reset(name: str, reason: str, agent_url: str | None) -> None:
     """Take an override back; of a GPU's breaker also say that the GPU is well again."""
-    _override("reset", name, None, reason)
+    _override("reset", name, None, reason, agent_url)

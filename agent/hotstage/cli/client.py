@@ -10,6 +10,7 @@ import http.client
 import io
 import json
 import os
+import re
 import socket
 import ssl
 import time
@@ -76,6 +77,13 @@ class AgentClient:
     def address(self) -> str:
         return self._socket_path or self._url or ""
 
+    @property
+    def may_operate(self) -> bool:
+        """Whether the way to the agent can be one of an operator: its socket, or a token over TLS."""
+        return self._socket_path is not None or (
+            self._token is not None and (self._url or "").startswith("https://")
+        )
+
     def get(self, path: str) -> Any:
         """The JSON object at `path`. Raises PeerError, or HotstageError with the agent's own message."""
         return self.request("GET", path)
@@ -103,7 +111,8 @@ class AgentClient:
         except (OSError, http.client.HTTPException) as error:
             raise PeerError(
                 f"no agent answers at {self.address}: {plain(str(error))}",
-                remedy="start one with `hotstage agent` or `hotstage up`, or name another with --agent URL",
+                remedy="start one with `hotstage agent` or `hotstage up`; name one elsewhere with"
+                " --agent URL or --socket PATH, and a running `hotstage demo` prints those of its own",
             ) from error
         finally:
             connection.close()
@@ -165,10 +174,30 @@ def _answer(status: int, text: bytes, address: str, path: str) -> dict[str, Any]
         problem = problem if isinstance(problem, dict) else {}
         remedy = problem.get("remedy")
         raise HotstageError(
-            plain(f"{path}: {problem.get('message', f'HTTP {status}')}"),
-            remedy=plain(str(remedy)) if remedy else None,
+            plain(str(problem.get("message", f"{address}{path}: HTTP {status}"))),
+            remedy=_in_commands(plain(str(remedy))) if remedy else None,
         )
     return body
+
+
+_COMMANDS = {
+    "/v1/requests": "requests",
+    "/v1/snapshot": "snapshot",
+    "/v1/snapshots": "snapshot list",
+    "/v1/windows": "windows",
+    "/v1/breakers": "breakers",
+    "/v1/stages": "stages",
+    "/v1/stages/explain?pid=PID": "stages explain PID",
+}
+
+
+def _in_commands(remedy: str) -> str:
+    """The agent speaks to whoever asks over HTTP; here a command says the same."""
+    return re.sub(
+        r"/v1/[a-z/]+(?:\?pid=PID)?",
+        lambda path: f"`hotstage {_COMMANDS[path[0]]}`" if path[0] in _COMMANDS else path[0],
+        remedy,
+    )
 
 
 class _Response(http.client.HTTPResponse):

@@ -6,6 +6,7 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 degraded, 4 preflight failed, 5 permiss
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
@@ -53,6 +54,17 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(VERBS[cmd_name][0]), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raises UsageError, with the nearest verb, for a verb that there is not."""
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, VERBS, 1)
+            hint = f"did you mean `hotstage {near[0]}`?" if near else f"there are: {', '.join(VERBS)}"
+            ctx.fail(f"no command {name!r}; {hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -14,7 +15,7 @@ from hotstage.cli.client import AgentClient
 from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.terminal import cell, clock_time, print_json, print_json_line, print_table, say, seconds
 from hotstage.cli.waterfall_chart import show_waterfall
-from hotstage.stages.stage import Modality
+from hotstage.stages.stage import Modality, Stage
 from hotstage.stages.waterfall import OUTCOMES
 
 FOLLOW_SECONDS = 1.0
@@ -81,11 +82,32 @@ def requests(
     else:
         order = "slowest" if slow else "newest"
         path = f"/v1/requests?{urlencode({**wanted, 'limit': limit, 'order': order})}"
-    (print_json if as_json else show)(client.get(path))
+        show = partial(_show_list, timed_stage=stage if slow else None)
+    body = client.get(path)
+    if stage is not None and not body["requests"]:
+        _refuse_unknown(client, stage)
+    (print_json if as_json else show)(body)
 
 
-def _show_list(body: dict[str, Any]) -> None:
-    print_table(_COLUMNS, map(_row, body["requests"]), empty="no such request has finished")
+def _refuse_unknown(client: AgentClient, stage: str) -> None:
+    """Raises UsageError for a stage that is neither one of all servers nor one that this agent has seen."""
+    known = list(Stage.__members__)
+    if stage in known:
+        return
+    known += sorted({row["stage"] for row in client.get("/v1/stages")["stages"]} - set(known))
+    if stage not in known:
+        raise click.UsageError(f"no stage {stage}: known are {', '.join(known)}")
+
+
+def _show_list(body: dict[str, Any], timed_stage: str | None = None) -> None:
+    """`timed_stage`: the one by whose time they are sorted; that time is shown."""
+    columns = (*_COLUMNS, *((f"in {timed_stage}",) if timed_stage else ()))
+    rows = [(*_row(row), *((_time_in(row, timed_stage),) if timed_stage else ())) for row in body["requests"]]
+    print_table(columns, rows, empty="no such request has finished")
+
+
+def _time_in(row: dict[str, Any], stage: str) -> str:
+    return seconds(sum(part["seconds"] for part in row["stages"] if part["stage"] == stage))
 
 
 def _follow(client: AgentClient, wanted: dict[str, str], *, as_json: bool) -> None:
@@ -147,12 +169,13 @@ def _show_latency(body: dict[str, Any]) -> None:
         empty="no request has ended yet",
     )
     print_table(
-        ("modality", "part of TTFT", "kind", "requests", "mean", "p95", "share"),
+        ("modality", "part of TTFT", "kind", "told by", "requests", "mean", "p95", "share"),
         [
             (
                 each["modality"],
                 part["name"],
                 part["kind"],
+                part["source"],
                 part["count"],
                 seconds(part["mean_seconds"]),
                 seconds(part["p95_seconds"]),

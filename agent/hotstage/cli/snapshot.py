@@ -12,7 +12,7 @@ import msgspec
 
 from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.snapshot_source import NOW, fetch, find, parse, save
-from hotstage.cli.terminal import print_json, print_table, say, seconds
+from hotstage.cli.terminal import clock_time, print_json, print_table, say, seconds
 from hotstage.errors import HotstageError
 from hotstage.stages.snapshot_diff import Moved, Passing, SnapshotDiff, Still, diff, sits_in
 from hotstage.stages.snapshot_types import OpenStage, RequestState, Snapshot, ThreadState
@@ -56,7 +56,7 @@ def list_(limit: int, as_json: bool, agent_url: str | None) -> None:
     print_table(
         ("snapshot", "taken", "requests", "threads", "because of"),
         [
-            (row["id"], row["taken_at"], row["requests"], row["threads"], _causes(row["causes"]))
+            (row["id"], clock_time(row["taken_at"]), row["requests"], row["threads"], _causes(row["causes"]))
             for row in body["snapshots"]
         ],
         empty="no snapshot is stored: one is taken when a window or breaker opens",
@@ -153,8 +153,8 @@ def _request(row: RequestState) -> tuple[Any, ...]:
 
 def _show_diff(found: SnapshotDiff) -> None:
     say(
-        f"{found.before.taken_at} ({found.before.requests} requests) → "
-        f"{found.after.taken_at} ({found.after.requests}), {seconds(found.seconds)}: "
+        f"{clock_time(found.before.taken_at)} ({found.before.requests} requests) → "
+        f"{clock_time(found.after.taken_at)} ({found.after.requests}), {seconds(found.seconds)}: "
         f"{len(found.came)} came, {len(found.went)} went, {len(found.moved)} moved, {len(found.still)} still"
     )
     rows = [
@@ -171,7 +171,7 @@ def _show_diff(found: SnapshotDiff) -> None:
 
 
 def _still(each: Still) -> tuple[Any, ...]:
-    how = f"no sign since {each.last_sign_at}"
+    how = f"no sign since {clock_time(each.last_sign_at)}"
     call = _call(each.call, each.call_is_of)
     return each.id, "still", each.instance, _open(each.open), seconds(each.still_seconds), call, how
 

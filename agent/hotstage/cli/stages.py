@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.terminal import DASH, print_json, print_table, say, seconds
+from hotstage.stages.stage import Stage
 
 _SOURCES = ("mark", "nvtx", "rule", "fingerprint", "none")
 
@@ -26,8 +28,8 @@ def stages(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:
         return
     say(f"launches without a stage: {_share(body['unattributed_ratio'])}")
     print_table(
-        ("stage", "modality", "requests", "in flight", "oldest", "per second", "p50", "p95", "p99"),
-        [_stage(row) for row in body["stages"]],
+        ("stage", "modality", "runs", "in flight", "oldest", "per second", "p50", "p95", "p99"),
+        [_stage(row) for row in shown_rows(body["stages"])],
         empty="no request has passed a stage yet",
     )
 
@@ -89,6 +91,21 @@ def _by_source(launches: dict[str, int]) -> str:
 
 def _share(ratio: float | None) -> str:
     return DASH if ratio is None else f"{ratio:.1%}"
+
+
+def shown_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those with any figure, in the order of a request's way."""
+    return sorted(filter(_has_figures, rows), key=_place)
+
+
+def _place(row: dict[str, Any]) -> tuple[int, str]:
+    """A server's own stages come after those of all servers."""
+    stage = Stage.__members__.get(row["stage"])
+    return (len(Stage) if stage is None else list(Stage).index(stage), row["stage"])
+
+
+def _has_figures(row: dict[str, Any]) -> bool:
+    return bool(row["requests"] or row["inflight"] or row["rate"] or row["p50_seconds"] is not None)
 
 
 def _stage(row: dict[str, Any]) -> tuple[Any, ...]:

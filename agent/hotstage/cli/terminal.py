@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import click
@@ -47,29 +48,24 @@ def print_json_line(value: Any) -> None:
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, empty: str) -> None:
     """A table on a terminal, tab-separated lines elsewhere; `empty` is said when there are no rows.
 
-    Only the last column wraps: ids, times and names stay whole.
+    On a terminal nothing is cut: see `hotstage.cli.table`.
     """
+    names = [plain(column) for column in columns]
     body = [[cell(value) for value in row] for row in rows]
     if not body:
         say(empty)
         return
     if not sys.stdout.isatty():
-        for line in [[plain(column) for column in columns], *body]:
+        for line in [names, *body]:
             click.echo("\t".join(line))
         return
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    # `Text`, because a string would be read as markup: `[/red]` in a name ends the program, `[red]` vanishes.
-    *whole, last = (Text(plain(column)) for column in columns)
-    for column in whole:
-        table.add_column(column, no_wrap=True, overflow="ignore")
-    table.add_column(last, overflow="fold")
-    for line in body:
-        table.add_row(*(Text(part) for part in line))
-    Console().print(table)
+    from hotstage.cli.table import laid_out
+
+    console = Console()
+    for shown in laid_out(names, body, console.width):
+        console.print(shown)
 
 
 def cell(value: Any) -> str:
@@ -84,24 +80,46 @@ def cell(value: Any) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A duration with its unit: `12.3 ms`, `1.2 s`, `3600 s`."""
+    """A duration with its unit: `37.4 µs`, `12.3 ms`, `1.2 s`, `2 min 5 s`, `1 h 2 min`, `3 d 4 h`."""
     if value is None or not math.isfinite(value):
         return DASH
     # What three digits would make a thousand of is of the larger unit.
-    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{_short(value)} s"
+    if 0 < abs(value) < 0.00009995:
+        return f"{_short(value * 1e6)} µs"
+    if abs(value) < 0.9995:
+        return f"{_short(value * 1e3)} ms"
+    return f"{_short(value)} s" if abs(value) < 99.95 else _long(value)
+
+
+def _long(value: float) -> str:
+    """From 100 s up: two units, the smaller one rounded."""
+    sign = "-" if value < 0 else ""
+    for larger, smaller, length, parts, limit in (
+        ("min", "s", 1, 60, 3600),
+        ("h", "min", 60, 60, 1440),
+        ("d", "h", 3600, 24, math.inf),
+    ):
+        whole = round(abs(value) / length)
+        if whole < limit:
+            return f"{sign}{whole // parts} {larger} {whole % parts} {smaller}"
+    raise AssertionError("the last limit is infinite")
 
 
 def _short(value: float) -> str:
-    """Three digits, or all of a whole part that has more: `1.23`, `3600`; never `3.6e+03`."""
-    return f"{value:.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
+    """Three digits, or all of a whole part that has more, never an exponent: `1.23`, `3600`, `0.0000123`."""
+    if not math.isfinite(value):
+        return str(value)
+    if abs(value) >= 999.5:
+        return f"{value:.0f}"
+    return f"{Decimal(f'{value:.3g}'):f}"
 
 
 def clock_time(value: str | None) -> str:
-    """An RFC 3339 time in UTC, for tables: its time of day, after its date where that is not today."""
+    """An RFC 3339 time in UTC, for tables: `02:19:54Z`, after its date where that is not today."""
     if value is None:
         return DASH
     is_today = value[:10] == f"{datetime.now(UTC):%Y-%m-%d}"
-    return value[11:19] if is_today else f"{value[:10]} {value[11:19]}"
+    return f"{value[11:19]}Z" if is_today else f"{value[:10]} {value[11:19]}Z"
 
 
 def entity(value: Mapping[str, Any]) -> str:

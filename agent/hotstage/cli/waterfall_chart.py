@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import Any
 
@@ -28,11 +29,12 @@ def show_waterfall(body: dict[str, Any]) -> None:
     ]
     say(", ".join(said))
     has_bars = sys.stdout.isatty()
+    bar_cells = min(BAR_CELLS, max(12, shutil.get_terminal_size().columns - 100))
     columns = ("part", "kind", "from", "took", "decided", "place", "runs", "waited for")
     print_table(
         (*columns, *(("",) if has_bars else ())),
         [
-            (*_segment(part), *((bar(part, request["duration_seconds"]),) if has_bars else ()))
+            (*_segment(part), *((bar(part, request["duration_seconds"], bar_cells),) if has_bars else ()))
             for part in body["segments"]
         ],
         empty="it went through no stage",
@@ -44,18 +46,18 @@ def show_waterfall(body: dict[str, Any]) -> None:
         )
 
 
-def bar(part: dict[str, Any], duration_seconds: float) -> str:
+def bar(part: dict[str, Any], duration_seconds: float, cells: int = BAR_CELLS) -> str:
     """Where it stands: `█` a stage that decided some of the request, `░` a wait, or what decided nothing.
 
     `▒` reaches over all that may hold a stage's several runs, or what they leave of a wait.
     """
     if duration_seconds <= 0:
         return ""
-    begin = round(float(part["offset_seconds"]) / duration_seconds * BAR_CELLS)
-    end = round(float(part["until_seconds"]) / duration_seconds * BAR_CELLS)
+    begin = round(float(part["offset_seconds"]) / duration_seconds * cells)
+    end = round(float(part["until_seconds"]) / duration_seconds * cells)
     mark = "█" if part["kind"] == "stage" and part["critical_seconds"] > 0 else "░"
-    begin = min(max(begin, 0), BAR_CELLS - 1)
-    length = max(1, min(end, BAR_CELLS) - begin)
+    begin = min(max(begin, 0), cells - 1)
+    length = max(1, min(end, cells) - begin)
     return " " * begin + ("▒" if _is_spread(part) else mark) * length
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from hotstage.cli.reading import configuration
-from hotstage.cli.terminal import print_json, print_table, say, seconds
+from hotstage.cli.terminal import clock_time, print_json, print_table, say, seconds
 from hotstage.clock import SystemClock, rfc3339
 from hotstage.config.notify import NotifyConfig
 from hotstage.errors import ConfigError, HotstageError, PreflightError
@@ -79,7 +79,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:40]}…{text[-10:]}"
 
 
-_NO_DESTINATION = "no destination is configured: add [[notify.destinations]] to the configuration"
+_ADD_DESTINATION = "add [[notify.destinations]] to the configuration"
+_NO_DESTINATION = f"no destination is configured: {_ADD_DESTINATION}"
 
 
 @click.group()
@@ -119,11 +120,11 @@ def test(name: str | None, all_of_them: bool, as_json: bool) -> None:
             _print_standings(rows)
         return
     chosen = _chosen(config, [*targets, *refused], name)
+    if not chosen:
+        raise ConfigError("no destination is configured", remedy=_ADD_DESTINATION)
     results = [_tried(config, each) for each in chosen]
     if as_json:
         print_json({"tests": results})
-    elif not results:
-        say(_NO_DESTINATION)
     else:
         for result in results:
             _print_result(result)
@@ -255,7 +256,7 @@ def _print_standings(rows: Sequence[dict[str, Any]]) -> None:
                 row["pending"],
                 row["delivered"],
                 row["dead"],
-                row["disabled_at"],
+                clock_time(row["disabled_at"]),
                 row["url"],
                 row["refused"] or row["last_error"],
             )

@@ -128,3 +128,11 @@ def test_a_full_disk_under_the_output_is_said_not_traced():
     assert "remedy" in done.stderr
     assert "Traceback" not in done.stderr
     assert "ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(("typed", "hint"), [("requst", "`hotstage requests`"), ("zzz", "there are: doctor")])
+def test_an_unknown_verb_is_told_the_nearest_one(typed, hint):
+    done = CliRunner().invoke(cli, [typed])
+    assert done.exit_code == 2
+    assert f"no command '{typed}'" in done.output
+    assert hint in done.output

@@ -51,6 +51,8 @@ class Agent:
         self.asked.append(path)
         parts = urlsplit(path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if parts.path == "/v1/stages":
+            return 200, {"stages": [{"stage": "vision_encode"}, {"stage": "rerank"}]}
         if parts.path == "/v1/latency":
             return 200, self.timings.latency(START + SECOND)
         if parts.path == "/v1/requests":
@@ -105,7 +107,7 @@ def test_the_list_is_newest_first_with_first_token_and_what_was_slowest(run, age
     header, newest, oldest = cells(run())
     assert header[:3] == ["number", "request", "endpoint"]
     assert newest == [
-        "2", "r-2", "/v1/chat", "image", "ok", "2023-11-14 22:14:10",
+        "2", "r-2", "/v1/chat", "image", "ok", "2023-11-14 22:14:10Z",
         "400 ms", "100 ms", "30 ms", "11", "llm_decode 75%",
     ]  # fmt: skip
     assert oldest[0] == "1"
@@ -170,7 +172,7 @@ def test_first_tokens_show_what_makes_them_late(run, agent):
     agent.add(*(finished(number) for number in range(20)))
     lines = cells(run("--first-token"))
     assert lines[1] == ["all", "20", "100 ms", "100 ms", "10 ms", "10 ms", "vision_encode"]
-    assert ["image", "vision_encode", "stage", "20", "60 ms", "60 ms", "60.0%"] in lines
+    assert ["image", "vision_encode", "stage", "mark", "20", "60 ms", "60 ms", "60.0%"] in lines
 
 
 def test_words_that_exclude_each_other_are_a_usage_error(run):
@@ -222,3 +224,19 @@ def test_several_runs_are_drawn_over_all_that_holds_them_and_not_past_the_end():
     part = {"offset_seconds": 0.5, "duration_seconds": 0.3, "critical_seconds": 0.3, "kind": "stage"}
     part |= {"until_seconds": 1.0, "last_begin_seconds": 0.9, "placement": "earliest"}
     assert bar(part, 1.0) == " " * (BAR_CELLS // 2) + "▒" * (BAR_CELLS // 2)
+
+
+def test_a_stage_that_nobody_knows_is_refused_with_those_that_are_known(run, agent):
+    agent.add(finished(1))
+    said = run("--stage", "nosuch", code=2)
+    assert "no stage nosuch" in said
+    assert "vision_encode" in said
+    assert "rerank" in said
+    assert run("--stage", "rerank") == run("--stage", "tokenize") == "no such request has finished\n"
+
+
+def test_the_slowest_in_a_stage_show_their_time_in_it(run, agent):
+    agent.add(finished(1), finished(2))
+    header, first, _ = cells(run("--slow", "--stage", "vision_encode"))
+    assert (header[-1], first[-1]) == ("in vision_encode", "60 ms")
+    assert "in vision_encode" not in run("--stage", "vision_encode")

@@ -121,7 +121,7 @@ def test_what_was_saved_compares_with_now_and_with_a_window(run, tmp_path):
 
 def test_stored_ones_are_listed_with_their_causes(run):
     assert run("list").splitlines()[1].split("\t") == [
-        "s-1", "2026-11-29T18:00:00.000Z", "1", "1", "window w-1",
+        "s-1", "2026-11-29 18:00:00Z", "1", "1", "window w-1",
     ]  # fmt: skip
 
 

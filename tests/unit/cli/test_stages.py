@@ -19,6 +19,7 @@ from hotstage.api.stream import EventStream
 from hotstage.api.view import Health, Sources, ViewCell
 from hotstage.attribution.explain import explain
 from hotstage.cli.main import cli
+from hotstage.cli.stages import shown_rows
 from hotstage.clock import SystemClock
 from hotstage.config.settings import HttpConfig
 from hotstage.probes.launch_sources import LaunchSources
@@ -96,3 +97,12 @@ def test_a_process_that_is_not_followed_is_said_with_the_remedy(run) -> None:
 def test_stages_without_a_verb_lists_them(run) -> None:
     assert "no request has passed a stage yet" in run().output
     assert json.loads(run("--json").output)["stages"] == []
+
+
+def test_stages_come_in_the_order_of_a_requests_way_and_without_empty_rows():
+    def row(stage, requests=0, inflight=0):
+        figures = {"requests": requests, "inflight": inflight, "rate": 0.0, "p50_seconds": None}
+        return {"stage": stage, "modality": "text", **figures}
+
+    rows = [row("rerank", 1), row("detokenize", 1), row("gateway", 0, 2), row("queue"), row("tokenize", 3)]
+    assert [each["stage"] for each in shown_rows(rows)] == ["gateway", "tokenize", "detokenize", "rerank"]

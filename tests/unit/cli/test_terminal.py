@@ -79,18 +79,54 @@ def test_lines_stay_lines_and_each_is_plain(capsys):
 
 def test_a_time_of_another_day_has_its_date():
     today = datetime.now(UTC)
-    assert terminal.clock_time(f"{today:%Y-%m-%d}T18:04:15.123Z") == "18:04:15"
-    assert terminal.clock_time("2024-02-29T18:04:15.123Z") == "2024-02-29 18:04:15"
+    assert terminal.clock_time(f"{today:%Y-%m-%d}T18:04:15.123Z") == "18:04:15Z"
+    assert terminal.clock_time("2024-02-29T18:04:15.123Z") == "2024-02-29 18:04:15Z"
     assert terminal.clock_time(None) == terminal.DASH
 
 
-def test_a_thousand_is_written_out():
-    said = [terminal.seconds(value) for value in (0.0, 0.99949, 0.9996, 59.96, 999.6, 3600.0, 86_400.0)]
-    assert said == ["0 ms", "999 ms", "1 s", "60 s", "1000 s", "3600 s", "86400 s"]
-    assert terminal.seconds(float("nan")) == terminal.seconds(None)
-    assert [terminal.cell(value) for value in (0.00123, 999.6, 12_345.6, -4000.0)] == [
-        "0.00123",
-        "1000",
-        "12346",
-        "-4000",
-    ]
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0 ms"),
+        (5e-7, "0.5 µs"),
+        (0.0000374, "37.4 µs"),
+        (0.00009994, "99.9 µs"),
+        (0.00009996, "0.1 ms"),
+        (0.0123, "12.3 ms"),
+        (0.99949, "999 ms"),
+        (0.9996, "1 s"),
+        (59.96, "60 s"),
+        (99.94, "99.9 s"),
+        (99.96, "1 min 40 s"),
+        (1234.5, "20 min 34 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 0 min"),
+        (3725.0, "1 h 2 min"),
+        (86_340.0, "23 h 59 min"),
+        (86_399.0, "1 d 0 h"),
+        (1e6, "11 d 14 h"),
+        (-400.0, "-6 min 40 s"),
+        (float("nan"), terminal.DASH),
+        (None, terminal.DASH),
+    ],
+)
+def test_a_duration_has_three_digits_and_a_unit_that_fits(value, shown):
+    assert terminal.seconds(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.00123, "0.00123"),
+        (1.5e-7, "0.00000015"),
+        (999.4, "999"),
+        (999.6, "1000"),
+        (1234.5, "1234"),
+        (-4000.0, "-4000"),
+        (1e15, "1000000000000000"),
+        (0.0, "0"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_a_number_never_has_an_exponent(value, shown):
+    assert terminal.cell(value) == shown

@@ -9,8 +9,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from hotstage.cli.main import cli
 from hotstage.cli.webhook import EventId, PastTime, _state, webhook
 from hotstage.config.notify import Destination
+from hotstage.errors import ConfigError
 from hotstage.notify.db import Counts
 from hotstage.notify.destinations import Target
 
@@ -91,3 +93,12 @@ def test_the_command_ends_with_2_and_no_traceback(arguments):
 def test_a_destination_whose_last_attempt_failed_is_failing_though_nothing_waits(counts, state):
     target = Target.of(Destination(name="a", url="http://127.0.0.1:9/", format="plain"), {})
     assert _state(target, counts) == state
+
+
+def test_a_test_of_all_with_none_configured_is_a_usage_error(tmp_path):
+    (tmp_path / "config.toml").write_text("")
+    done = CliRunner().invoke(cli, ["--config", str(tmp_path / "config.toml"), "webhook", "test", "--all"])
+    assert isinstance(done.exception, ConfigError)
+    assert done.exception.exit_code == 2
+    assert "no destination is configured" in done.exception.message
+    assert "[[notify.destinations]]" in done.exception.remedy
