@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last frames, bounded by time: what rules and `/v1/frames` look back on. Never judges, never stores."""
+"""The last frames, bounded by time and size: what rules and `/v1/frames` look back on. Never judges, never
+stores.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,10 @@ from hotstage.frame.frame import Frame
 Floats = NDArray[np.float64]
 
 _FRAMES_MAX = 4096
+ROWS_MAX = 400_000
+"""Entities of all frames together, some 750 bytes each: 15 minutes of 440. Of more, the oldest frames go
+earlier: any process can make entities up.
+"""
 
 
 class History:
@@ -23,7 +29,8 @@ class History:
 
     def __init__(self, seconds: float) -> None:
         self._span_ns = round(seconds * 1e9)
-        self._frames: deque[Frame] = deque(maxlen=_FRAMES_MAX)
+        self._frames: deque[Frame] = deque()
+        self._rows = 0
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -39,8 +46,13 @@ class History:
     def append(self, frame: Frame) -> None:
         """Take a frame in and let the ones go that are too old."""
         self._frames.append(frame)
-        while frame.at_ns - self._frames[0].at_ns > self._span_ns:
-            self._frames.popleft()
+        self._rows += len(frame.entities)
+        while len(self._frames) > 1 and self._is_too_much(frame.at_ns):
+            self._rows -= len(self._frames.popleft().entities)
+
+    def _is_too_much(self, now_ns: int) -> bool:
+        is_old = now_ns - self._frames[0].at_ns > self._span_ns
+        return is_old or self._rows > ROWS_MAX or len(self._frames) > _FRAMES_MAX
 
     def since(self, at_ns: int) -> Iterator[Frame]:
         """Frames later than `at_ns`, oldest first."""

@@ -36,6 +36,7 @@ _REQUEST_DTYPE = np.dtype(
         ("seconds", np.float64),
         ("endpoint", np.int64),
         ("instance", np.int64),
+        ("route", np.int64),
         ("tokens", np.float64),
         ("outcome", np.uint8),
         ("modality", np.uint8),
@@ -46,6 +47,10 @@ _SPAN_DTYPE = np.dtype(
 )
 
 _NO_COSTS = RequestCosts()
+
+ROUTES_MAX = 2000
+"""Pairs of endpoint and instance that are told apart, in the order of their appearance; others are one."""
+_OTHER_ROUTE = OTHER << 20 | OTHER
 
 _GROUPS: tuple[EntityKind, ...] = (
     EntityKind.host,
@@ -70,6 +75,7 @@ class Served:
         self._first_ns: int | None = None
         self._pulse: Pulse | None = None
         self._modality: dict[int, Counter[int]] = {}
+        self._routes: set[int] = set()
 
     @property
     def endpoint_modality(self) -> Mapping[str, str]:
@@ -102,6 +108,7 @@ class Served:
             np.maximum(ended["ended_ns"].astype(float) - ended["started_ns"].astype(float), 0.0) / 1e9
         )
         rows["endpoint"], rows["instance"] = self._folded(ended["endpoint"]), ended["instance"]
+        rows["route"] = self._route_codes(rows)
         rows["tokens"], rows["outcome"], rows["modality"] = (
             ended["output_tokens"],
             ended["outcome"],
@@ -134,6 +141,7 @@ class Served:
         inflight["started_ns"] = pulse.requests_open["started_ns"]
         inflight["endpoint"] = self._folded(pulse.requests_open["endpoint"])
         inflight["instance"] = pulse.requests_open["instance"]
+        inflight["route"] = self._route_codes(inflight)
         parts = _parts(recent, inflight, now_ns)
         for kind in _GROUPS:
             self._fill_group(kind, parts, now_ns, seconds, cells)
@@ -196,6 +204,15 @@ class Served:
         """Endpoint ids; those beyond the limit become `other`. Ids are handed out in order of appearance."""
         return np.where(endpoints > self._max_endpoints + OTHER, OTHER, endpoints)
 
+    def _route_codes(self, rows: Rows) -> Codes:
+        """endpoint << 20 | instance of each; those beyond the limit are `other` on `other`."""
+        codes = (rows["endpoint"].astype(np.int64) << 20 | rows["instance"].astype(np.int64)).tolist()
+        for code in codes:
+            if len(self._routes) >= ROUTES_MAX:
+                break
+            self._routes.add(code)
+        return np.array([code if code in self._routes else _OTHER_ROUTE for code in codes], np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
@@ -245,7 +262,7 @@ def _codes(kind: EntityKind, rows: Rows) -> Codes:
     if kind is EntityKind.instance:
         return rows["instance"].astype(np.int64)
     if kind is EntityKind.route:
-        return rows["endpoint"].astype(np.int64) << 20 | rows["instance"].astype(np.int64)
+        return rows["route"]
     return np.zeros(len(rows), np.int64)
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 
+from hotstage.frame import history as history_module
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
-from hotstage.frame.entity import HOST
+from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.frame.history import History
 
@@ -43,3 +44,17 @@ def test_what_is_too_old_goes():
 
 def test_an_empty_history_has_an_empty_series():
     assert [len(part) for part in History(9).series(HOST, "inflight", 9)] == [0, 0]
+
+
+def test_it_is_shorter_where_the_frames_are_large(monkeypatch):
+    monkeypatch.setattr(history_module, "ROWS_MAX", 30)
+    many = tuple(Entity(EntityKind.endpoint, endpoint=f"/{n}") for n in range(9))
+    large = [Frame(second * SECOND, many, np.zeros((9, len(COLUMNS)))) for second in range(20, 30)]
+    history = filled(*(frame(n, n) for n in range(20)), *large)
+    assert [each.at_ns // SECOND for each in history.frames()] == [27, 28, 29]
+    huge = tuple(Entity(EntityKind.endpoint, endpoint=f"/{n}") for n in range(99))
+    history.append(Frame(30 * SECOND, huge, np.zeros((99, len(COLUMNS)))))
+    assert len(history) == 1, "the newest stays, whatever its size"
+    for second in range(31, 50):
+        history.append(frame(second, 1))
+    assert len(history) == 19, "what has gone counts no more"

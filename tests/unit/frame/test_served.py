@@ -2,9 +2,10 @@
 import math
 
 import pytest
-from support.pulses import CHAT, I1, MS, SECOND, pulse, request, span
+from support.pulses import CHAT, I0, I1, MS, SECOND, VISION, pulse, request, span
 
 from hotstage.config.settings import FrameConfig
+from hotstage.frame import served as served_module
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.served import Served
 from hotstage.stages.spans import OUTCOME_LOST
@@ -102,3 +103,25 @@ def test_the_modality_of_an_endpoint_is_that_of_most_of_its_requests():
         pulse(START, requests_ended=[ended(n, START, 1.0, modality=kind) for n, kind in enumerate(kinds)])
     )
     assert served.endpoint_modality == {"/v1/vision": "image"}
+
+
+def test_routes_are_told_apart_up_to_a_bound_and_the_others_are_one(monkeypatch):
+    monkeypatch.setattr(served_module, "ROUTES_MAX", 2)
+    pairs = [(VISION, I0), (CHAT, I0), (CHAT, I1), (VISION, I1), (VISION, I0)]
+    done = [
+        ended(n, START, 1.0, endpoint=endpoint, instance=instance)
+        for n, (endpoint, instance) in enumerate(pairs)
+    ]
+    waiting = [request(9, START, endpoint=CHAT, instance=I1)]
+    filled = cells(pulse(START, requests_ended=done, requests_open=waiting), now_ns=START + SECOND)
+    routes = {
+        (entity.endpoint, entity.instance): (cell["requests_ended"], cell["inflight"])
+        for entity, cell in filled.items()
+        if entity.kind is EntityKind.route
+    }
+    assert routes == {
+        ("/v1/vision", "i-0"): (2, 0),
+        ("/v1/chat", "i-0"): (1, 0),
+        ("other", "other"): (2, 1),
+    }
+    assert filled[Entity(EntityKind.instance, instance="i-1")]["requests_ended"] == 2
