@@ -25,6 +25,7 @@ from hotstage.devices.samples import DeviceSample
 from hotstage.engines.samples import EngineSample
 from hotstage.engines.scraper import Engines
 from hotstage.errors import StoreError
+from hotstage.frame.columns import COLUMNS
 from hotstage.frame.frame import Frame
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.engine import ProbeEngine
@@ -44,6 +45,8 @@ TICK_LATE_SECONDS = 2.0
 DEGRADING_LOSSES = "lost_"
 LOSSY_NS = 300_000_000_000
 """How long a loss keeps the agent degraded."""
+FRAME_VALUES_MAX = 2_000_000
+"""Entities × columns × frames of one answer: a second of CPU, and some 50 MB while it is made."""
 
 
 class LiveSources:
@@ -119,8 +122,10 @@ class LiveSources:
     def frames(self, columns: Sequence[str], seconds: float) -> Document:
         frames = self._frames
         since_ns = frames[-1].at_ns - round(seconds * 1e9) if frames else 0
+        chosen = [frame for frame in frames if frame.at_ns > since_ns]
+        refuse_too_much(chosen, columns)
         try:
-            return documents.frames((f for f in frames if f.at_ns > since_ns), columns, self._clock)
+            return documents.frames(chosen, columns, self._clock)
         except KeyError as error:
             raise ApiError(
                 400, "no_such_column", f"no column is named {error}", "leave columns out to see all"
@@ -230,6 +235,18 @@ class LiveSources:
         except StoreError as error:
             return {"pending": None, "enqueued": None, **known, "error": error.message}
         return {"pending": state.pending, "enqueued": state.enqueued_total, **known, "error": None}
+
+
+def refuse_too_much(frames: Sequence[Frame], columns: Sequence[str]) -> None:
+    """Raises ApiError for more frames and columns (none: all) than one answer may have."""
+    values = sum(len(frame.entities) for frame in frames) * (len(columns) or len(COLUMNS))
+    if values > FRAME_VALUES_MAX:
+        raise ApiError(
+            400,
+            "too_much",
+            f"{values} values, where {FRAME_VALUES_MAX} are the most",
+            "ask for fewer seconds, or name the columns",
+        )
 
 
 def log_records() -> dict[str, int]:
