@@ -49,22 +49,32 @@ static __always_inline struct call_key key_of(const struct thread_state *thread,
 }
 
 /*
- * The sums of a key, made at its first call. NULL when call_stats is full: the call is lost, and
- * counted as that.
+ * The sums of a key, made at its first call. NULL when call_stats, or the process's share of it, is
+ * full: the call is lost, and counted as that.
  */
 static __always_inline struct call_stat *stat_of(struct call_key *key, __u32 is_timed)
 {
 	struct call_stat *stat = bpf_map_lookup_elem(&call_stats, key);
 	struct call_stat fresh = {};
+	__u64 *held;
 
 	if (stat)
 		return stat;
-	if (is_timed && bpf_map_pop_elem(&free_histograms, &fresh.histogram_slot)) {
+	held = share_of(key->tgid, SHARE_CALL_STATS);
+	if (has_its_share(held, SHARE_CALL_STATS)) {
+		count_loss(LOST_CALL_KEYS);
+		return 0;
+	}
+	/* The second half of a process's keys has none, so that it does not take all. */
+	if (is_timed && ((held && *held > share_limit(SHARE_CALL_STATS) / 2) ||
+			 bpf_map_pop_elem(&free_histograms, &fresh.histogram_slot))) {
 		fresh.histogram_slot = 0;
 		count_loss(LOST_HISTOGRAMS);
 	}
 	/* Another CPU may have been first: then its entry holds, and our histogram goes back. */
-	if (bpf_map_update_elem(&call_stats, key, &fresh, BPF_NOEXIST) && fresh.histogram_slot)
+	if (!bpf_map_update_elem(&call_stats, key, &fresh, BPF_NOEXIST))
+		hold_one_more(held);
+	else if (fresh.histogram_slot)
 		bpf_map_push_elem(&free_histograms, &fresh.histogram_slot, BPF_ANY);
 	stat = bpf_map_lookup_elem(&call_stats, key);
 	if (!stat)

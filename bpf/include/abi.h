@@ -74,7 +74,7 @@ enum hotstage_step {
 enum hotstage_loss {
 	LOST_EVENTS_RING = 0, /* a record for `events` found the ring full */
 	LOST_URGENT_RING = 1, /* a record for `urgent` found the ring full */
-	LOST_CALL_KEYS = 2,   /* a call was not counted: call_stats is full */
+	LOST_CALL_KEYS = 2,   /* a call was not counted: call_stats, or its process's share, is full */
 	LOST_THREADS = 3,     /* a thread has no state: threads is full */
 	LOST_REQUESTS = 4,    /* a request was not taken in: pipeline_state is full */
 	LOST_HISTOGRAMS = 5,  /* a key has no histogram: all slots are taken */
@@ -93,7 +93,7 @@ enum hotstage_loss {
 	LOST_BATCHES = 18,	  /* a batch was not taken in: batches is full */
 	UNMATCHED_BATCHES = 19,	  /* a batch ended that this thread did not begin last */
 	REFUSED_TOKENS = 20,	  /* a number of tokens that is negative or beyond 32 bits */
-	LOST_FUNCTIONS = 21, /* functions, function_counts or streams is full */
+	LOST_FUNCTIONS = 21, /* functions, function_counts or streams, or a share of it, is full */
 	LOST_NVTX_RANGES = 22, /* an NVTX range was nothing: nvtx_unknown or nvtx_stacks is full */
 	HOTSTAGE_LOSSES = 32,
 };
@@ -138,11 +138,26 @@ struct call_spec {
 	__u8 pad[3];
 };
 
+/* Maps of which one process may hold a share; pipeline_state has its own count. */
+enum hotstage_share {
+	SHARE_CALL_STATS = 0,
+	SHARE_FUNCTIONS = 1,
+	SHARE_FUNCTION_COUNTS = 2,
+	SHARE_STREAMS = 3,
+	HOTSTAGE_SHARES = 4,
+};
+
 struct hotstage_settings {
 	__u64 slow_call_ns; /* a call that takes longer is sent as an event; 0 = none is */
 	__u64 event_gap_ns; /* least time between two call events of one thread */
 	__u32 requests_per_process; /* a process's share of pipeline_state, in entries */
 	__u32 rules_generation;	    /* of stage_rules and `functions`: threads look again */
+	__u32 shares[HOTSTAGE_SHARES]; /* and of the other maps, by enum hotstage_share */
+};
+
+/* process_shares[process]: entries that it holds, so that none crowds out all others. */
+struct process_share {
+	__u64 held[HOTSTAGE_SHARES];
 };
 
 /* 12 bytes: three words hash in one step, a fourth would cost a second one on each launch. */
@@ -520,7 +535,8 @@ struct kernel_line_event {
 };
 
 _Static_assert(sizeof(struct call_spec) == 12, "call_spec");
-_Static_assert(sizeof(struct hotstage_settings) == 24, "hotstage_settings");
+_Static_assert(sizeof(struct hotstage_settings) == 40, "hotstage_settings");
+_Static_assert(sizeof(struct process_share) == 32, "process_share");
 _Static_assert(sizeof(struct call_key) == 12, "call_key");
 _Static_assert(sizeof(struct call_stat) == 48, "call_stat");
 _Static_assert(sizeof(struct call_histogram) == 1936, "call_histogram");

@@ -165,12 +165,18 @@ static __always_inline void learn_launch(struct pt_regs *ctx, const struct threa
 		.stage = thread->stage,
 		.modality = thread->modality,
 	};
-	__u64 one = 1, *count = bpf_map_lookup_elem(&function_counts, &key);
+	__u64 one = 1, *count = bpf_map_lookup_elem(&function_counts, &key), *held;
 
-	if (count)
+	if (count) {
 		__sync_fetch_and_add(count, 1);
-	else if (bpf_map_update_elem(&function_counts, &key, &one, BPF_ANY))
+		return;
+	}
+	held = share_of(tgid, SHARE_FUNCTION_COUNTS);
+	if (has_its_share(held, SHARE_FUNCTION_COUNTS) ||
+	    bpf_map_update_elem(&function_counts, &key, &one, BPF_ANY))
 		count_loss(LOST_FUNCTIONS);
+	else
+		hold_one_more(held);
 }
 
 /* A copy or wait of a thread without a mark has returned; a wait after launches ends a step. */
@@ -235,8 +241,8 @@ static __always_inline void note_function(struct thread_state *thread, __u32 tgi
 	struct function_key key = {.tgid = tgid};
 	struct function_key of = {.handle = thread->second_argument, .tgid = tgid};
 	struct function_state *function;
-	__u64 name_hash;
-	__u32 zero = 0;
+	__u64 name_hash, *held = share_of(tgid, SHARE_FUNCTIONS);
+	__u32 zero = 0, is_full = has_its_share(held, SHARE_FUNCTIONS), is_new;
 
 	if (bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)thread->argument)) {
 		count_loss(UNREADABLE_ARGUMENTS);
@@ -244,13 +250,18 @@ static __always_inline void note_function(struct thread_state *thread, __u32 tgi
 	}
 	if (effect == EFFECT_FUNCTION_OF) {
 		function = bpf_map_lookup_elem(&functions, &of);
-		if (function && bpf_map_update_elem(&functions, &key, function, BPF_ANY))
+		if (!function)
+			return;
+		is_new = !bpf_map_lookup_elem(&functions, &key);
+		if ((is_new && is_full) || bpf_map_update_elem(&functions, &key, function, BPF_ANY))
 			count_loss(LOST_FUNCTIONS);
+		else if (is_new)
+			hold_one_more(held);
 		return;
 	}
 	function = bpf_map_lookup_elem(&function_zero, &zero);
-	if (function)
-		bpf_map_update_elem(&functions, &key, function, BPF_NOEXIST);
+	if (function && !is_full && !bpf_map_update_elem(&functions, &key, function, BPF_NOEXIST))
+		hold_one_more(held);
 	function = bpf_map_lookup_elem(&functions, &key);
 	if (!function) {
 		count_loss(LOST_FUNCTIONS);
@@ -269,11 +280,17 @@ static __always_inline void note_stream(struct thread_state *thread, __u32 tgid)
 	struct function_key key = {.tgid = tgid};
 	struct stream_state stream = {.created_ns = thread->since_ns,
 				      .priority = (__s32)thread->second_argument};
+	__u64 *held = share_of(tgid, SHARE_STREAMS);
 
 	if (bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)thread->argument))
 		count_loss(UNREADABLE_ARGUMENTS);
-	else if (bpf_map_update_elem(&streams, &key, &stream, BPF_ANY))
+	else if (bpf_map_lookup_elem(&streams, &key))
+		bpf_map_update_elem(&streams, &key, &stream, BPF_ANY);
+	else if (has_its_share(held, SHARE_STREAMS) ||
+		 bpf_map_update_elem(&streams, &key, &stream, BPF_ANY))
 		count_loss(LOST_FUNCTIONS);
+	else
+		hold_one_more(held);
 }
 
 #endif

@@ -37,6 +37,9 @@ HOTSTAGE_ARRAY(request_zero, struct request_state,
 /* How many of them each process began; an entry goes with its process. 64 bits: bcc's atomics. */
 HOTSTAGE_SPARSE_HASH(request_counts, __u32, __u64, 4096);
 
+/* The same for the maps above that follow what a process does; who has no entry here is not bounded. */
+HOTSTAGE_SPARSE_HASH(process_shares, __u32, struct process_share, 4096);
+
 /* Names of stages that processes made up, and the batches that threads are in. */
 HOTSTAGE_SPARSE_HASH(stage_names, struct stage_name_key, struct stage_name, 4096);
 HOTSTAGE_SPARSE_HASH(batches, __u32, struct batch_state, 4096);
@@ -56,6 +59,38 @@ static __always_inline void count_loss(__u32 loss)
 
 	if (lost)
 		__sync_fetch_and_add(lost, 1);
+}
+
+/* How many entries of a kind the process holds; NULL where process_shares is full. */
+static __always_inline __u64 *share_of(__u32 tgid, __u32 kind)
+{
+	struct process_share none = {}, *share = bpf_map_lookup_elem(&process_shares, &tgid);
+
+	if (!share) {
+		bpf_map_update_elem(&process_shares, &tgid, &none, BPF_NOEXIST);
+		share = bpf_map_lookup_elem(&process_shares, &tgid);
+	}
+	return share ? &share->held[kind & (HOTSTAGE_SHARES - 1)] : 0;
+}
+
+static __always_inline __u32 share_limit(__u32 kind)
+{
+	__u32 zero = 0;
+	struct hotstage_settings *limits = bpf_map_lookup_elem(&settings, &zero);
+
+	return limits ? limits->shares[kind & (HOTSTAGE_SHARES - 1)] : 0;
+}
+
+/* Whether one more would be beyond its share. */
+static __always_inline __u32 has_its_share(const __u64 *held, __u32 kind)
+{
+	return held && *held >= share_limit(kind);
+}
+
+static __always_inline void hold_one_more(__u64 *held)
+{
+	if (held)
+		__sync_fetch_and_add(held, 1);
 }
 
 /*

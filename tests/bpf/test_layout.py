@@ -18,6 +18,7 @@ from hotstage.probes.maps import layout
 STRUCTURES = {
     "call_spec": layout.CALL_SPEC_DTYPE,
     "hotstage_settings": layout.SETTINGS_DTYPE,
+    "process_share": layout.PROCESS_SHARE_DTYPE,
     "call_key": layout.CALL_KEY_DTYPE,
     "call_stat": layout.CALL_STAT_DTYPE,
     "call_frame": layout.CALL_FRAME_DTYPE,

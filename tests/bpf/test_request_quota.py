@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.bpf.conftest import SOURCES, WAYS, Build, Probes, Workload, start_probes
+from tests.bpf.request_server import Server
 
 from hotstage.clock import SystemClock
 from hotstage.config.settings import ProbesConfig
@@ -229,3 +230,34 @@ def test_who_came_and_went_before_anybody_looked_leaves_nothing_behind(tmp_path:
     finally:
         engine.close()
         keeper.close()
+
+
+def test_a_process_that_makes_keys_without_end_leaves_room_for_others(
+    start_small: Callable[[MapSizes], Probes], start: Callable[[Probes], Server]
+) -> None:
+    probes = start_small(MapSizes(call_stats=400, call_histograms=512))
+    hostile, honest = start(probes), start(probes)
+    hostile.do("words")
+    assert len(probes.rows(hostile.pid, 1)[0]) == 100
+    assert probes.losses().keys() == {"lost_call_keys"}
+    honest.do("launch", 7)
+    assert probes.count(honest.pid, 1) == 7
+    probes.maps.forget_processes([hostile.pid])
+    assert probes.maps.holders() == [honest.pid]
+    hostile.do("launch", 3)
+    assert probes.count(hostile.pid, 1) == 3, "its share was given back"
+
+
+def test_a_process_that_looks_up_functions_without_end_leaves_room_for_others(
+    start_small: Callable[[MapSizes], Probes], start_workload: Callable[[], Workload]
+) -> None:
+    probes = start_small(MapSizes(by_name={"functions": 40, "streams": 8}))
+    hostile, honest = start_workload(), start_workload()
+    for number in range(30):
+        hostile.do("named", f"kernel-{number}", 1)
+        hostile.do("stream", "-", 0, 1)
+    honest.do("named", "attention", 1)
+    functions, streams = probes.maps.inference.functions(), probes.maps.inference.streams()
+    assert sum(each.pid == hostile.pid for each in functions) <= 10
+    assert [each.name for each in functions if each.pid == honest.pid] == ["attention"]
+    assert sum(each.pid == hostile.pid for each in streams) <= 2

@@ -11,6 +11,10 @@ import threading
 from collections import OrderedDict
 
 THREADS_LIMIT = 65_536
+THREAD_LINGER_NS = 1_000_000_000
+"""A thread of a process that lives needs no longer: ten fast ticks and one slow one have seen its last state,
+and a server with a thread for each request would fill `threads` with dead ones.
+"""
 
 
 class Departures:
@@ -18,6 +22,7 @@ class Departures:
 
     def __init__(self, linger_ns: int) -> None:
         self._linger_ns = linger_ns
+        self._thread_linger_ns = min(linger_ns, THREAD_LINGER_NS)
         self._lock = threading.Lock()
         self._processes: OrderedDict[int, int] = OrderedDict()
         self._threads: OrderedDict[int, tuple[int, int]] = OrderedDict()
@@ -48,7 +53,9 @@ class Departures:
         with self._lock:
             pids = [pid for pid, at_ns in self._processes.items() if now_ns - at_ns >= self._linger_ns]
             tids = [
-                (pid, tid) for tid, (pid, at_ns) in self._threads.items() if now_ns - at_ns >= self._linger_ns
+                (pid, tid)
+                for tid, (pid, at_ns) in self._threads.items()
+                if now_ns - at_ns >= self._thread_linger_ns
             ]
             for pid in pids:
                 del self._processes[pid]

@@ -341,7 +341,7 @@ class ProbeEngine:
     def _forget_the_gone(self) -> None:
         now_ns, maps = self._clock.monotonic_ns(), self._open_maps
         names = maps.stage_names()
-        for pid in {*maps.request_counts(), *(pid for pid, _ in names)}:
+        for pid in {*maps.request_counts(), *maps.holders(), *(pid for pid, _ in names)}:
             if not self._is_in_use(pid):  # it may have come and gone before discovery looked
                 self._departures.process_missing(pid, now_ns)
         pids, threads = self._departures.due(now_ns)

@@ -6,6 +6,7 @@
 
 struct call_spec spec;
 struct hotstage_settings settings;
+struct process_share process_share;
 struct call_key key;
 struct call_stat stat;
 struct call_histogram histogram;

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hotstage.probes.departures import Departures
+from hotstage.probes.departures import THREAD_LINGER_NS, Departures
 
 LINGER_NS = 5_000
 
@@ -34,3 +34,11 @@ def test_threads_are_due_with_their_process() -> None:
     departures = Departures(LINGER_NS)
     departures.thread_gone(42, 43, 100)
     assert departures.due(5_100) == ([], [(42, 43)])
+
+
+def test_threads_of_a_process_that_lives_go_sooner() -> None:
+    departures = Departures(60 * THREAD_LINGER_NS)
+    departures.process_gone(7, 0)
+    departures.thread_gone(42, 43, 0)
+    assert departures.due(THREAD_LINGER_NS - 1) == ([], [])
+    assert departures.due(THREAD_LINGER_NS) == ([], [(42, 43)])

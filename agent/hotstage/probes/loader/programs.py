@@ -64,6 +64,7 @@ MAPS = (
     "streams",
     "pipeline_state",
     "request_counts",
+    "process_shares",
     "stage_names",
     "batches",
     "nvtx_decisions",

@@ -84,6 +84,10 @@ class InferenceMaps:
         self._streams = HashReader(fds["streams"], layout.FUNCTION_KEY_DTYPE, layout.STREAM_STATE_DTYPE)
         self._told: dict[int, dict[tuple[int, int], bytes]] = {}
 
+    def capacities(self) -> tuple[int, int, int]:
+        """Entries of `functions`, `function_counts` and `streams`."""
+        return self._functions.capacity, self._counts.capacity, self._streams.capacity
+
     def set_rules(self, pid: int, entries: Collection[RuleEntry]) -> int:
         """These and no others for the process from now on; how many found no room. Unchanged: free."""
         wanted = {(entry.tid, entry.stream): _packed(entry) for entry in entries}

@@ -34,7 +34,9 @@ _ORDINAL_DTYPE = np.dtype([("ordinal", "<u4")])
 _HOLDER_DTYPE = np.dtype([("tgid", "<u4")])
 _HELD_DTYPE = np.dtype([("requests", "<u8")])
 _PROCESS_SHARE = 4
-"""One process may hold a quarter of `pipeline_state`, so that no single one can crowd out the others."""
+"""One process may hold a quarter of `pipeline_state`, and of each map that follows what it does, so that no
+single one can crowd out the others.
+"""
 
 _LOSS_COUNTS = struct.Struct(f"<{len(layout.Loss)}Q")
 _LOSS_NAMES = tuple(loss.name.lower() for loss in layout.Loss)
@@ -65,6 +67,7 @@ class KernelMaps:
         self._contexts = HashReader(fds["contexts"], layout.CONTEXT_KEY_DTYPE, _ORDINAL_DTYPE)
         self._uuids = HashReader(fds["device_uuids"], layout.DEVICE_KEY_DTYPE, layout.DEVICE_UUID_DTYPE)
         self._holders = HashReader(fds["request_counts"], _HOLDER_DTYPE, _HELD_DTYPE)
+        self._shares = HashReader(fds["process_shares"], _HOLDER_DTYPE, layout.PROCESS_SHARE_DTYPE)
         self._stage_names = HashReader(
             fds["stage_names"], layout.STAGE_NAME_KEY_DTYPE, layout.STAGE_NAME_DTYPE
         )
@@ -100,7 +103,12 @@ class KernelMaps:
         row = self._settings
         row["slow_call_ns"], row["event_gap_ns"] = slow_call_ns, event_gap_ns
         row["requests_per_process"] = max(1, self._requests.capacity // _PROCESS_SHARE)
+        row["shares"] = [max(1, each // _PROCESS_SHARE) for each in self._shared_entries()]
         self._move_generation()
+
+    def _shared_entries(self) -> tuple[int, ...]:
+        """Of the maps of `process_shares`, in its order."""
+        return self._calls.capacity, *self.inference.capacities()
 
     def learn(self, is_learning: bool) -> None:
         """Whether marked launches are counted by function and stage from now on: some 50 ns a launch."""
@@ -178,6 +186,11 @@ class KernelMaps:
         pids, held = self._holders.read()
         return dict(zip(pids["tgid"].tolist(), held["requests"].tolist(), strict=True))
 
+    def holders(self) -> list[int]:
+        """Processes that hold a share of some map."""
+        pids: list[int] = self._shares.read()[0]["tgid"].tolist()
+        return pids
+
     def device_uuids(self) -> dict[tuple[int, int], bytes]:
         """(pid, ordinal) → the 16 bytes that cuDeviceGetUuid_v2 gave."""
         keys, values = self._uuids.read()
@@ -215,7 +228,7 @@ class KernelMaps:
         requests = requests[np.isin(requests["tgid"], gone)]
         self._requests.delete(requests[["cgroup_id", "request_hash"]].astype(layout.REQUEST_KEY_DTYPE))
         # After their requests: none of theirs is left that its end would take off a count
-        for reader in (self._contexts, self._uuids, self._holders, self._stage_names):
+        for reader in (self._contexts, self._uuids, self._holders, self._shares, self._stage_names):
             map_keys = reader.read()[0].copy()
             reader.delete(map_keys[np.isin(map_keys["tgid"], gone)])
         self.inference.forget(pids)

@@ -123,14 +123,18 @@ CALL_SPEC_DTYPE = np.dtype(
         ("pad", "u1", (3,)),
     ]
 )
+SHARES = 4
+"""Maps of which one process may hold a share: call_stats, functions, function_counts, streams."""
 SETTINGS_DTYPE = np.dtype(
     [
         ("slow_call_ns", "<u8"),
         ("event_gap_ns", "<u8"),
         ("requests_per_process", "<u4"),
         ("rules_generation", "<u4"),
+        ("shares", "<u4", SHARES),
     ]
 )
+PROCESS_SHARE_DTYPE = np.dtype([("held", "<u8", SHARES)])
 CALL_KEY_DTYPE = np.dtype(
     [
         ("tgid", "<u4"),
