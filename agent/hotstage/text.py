@@ -22,3 +22,14 @@ def clean_name(raw: bytes) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if char.isprintable() and char.isascii() else "_" for char in text)
+
+
+def normal_bus_id(bus: str) -> str:
+    """One form for `00000000:3B:00.0`, `0000:3b:00`, `PCI:0000:3b:00`: four digits of domain, no function."""
+    parts = bus.lower().removeprefix("pci:").split(":")
+    if len(parts) == 2:
+        parts = ["0000", *parts]
+    if len(parts) != 3:
+        return bus.lower()
+    domain, slot, device = parts
+    return f"{domain[-4:].rjust(4, '0')}:{slot}:{device.split('.')[0]}"

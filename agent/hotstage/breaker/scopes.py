@@ -70,9 +70,9 @@ def scope_named(name: str) -> Entity | None:
 def scopes_of(window: AnomalyWindow, kinds: Collection[str]) -> tuple[Entity, ...]:
     """The scopes that a window speaks of, of the kinds that get a breaker.
 
-    A slow stage is about the stage, a hang or a death about the instance, an XID about the GPU. A rule moves
-    the breaker that its label `breaker` names (`stage`, `instance`, `gpu`, `endpoint`, `modality`, `host`),
-    and none without it.
+    A slow stage is about the stage, a hang or a death about the instance, an XID or a lost GPU about the
+    GPU. Any other rule moves the breaker that its label `breaker` names (`stage`, `instance`, `gpu`,
+    `endpoint`, `modality`, `host`), and none without it.
     """
     wanted = _KIND_OF_WINDOW.get(window.kind) or window.labels.get("breaker")
     if wanted is None or wanted not in kinds:
@@ -99,6 +99,7 @@ _KIND_OF_WINDOW = {
     "alive_but_hung": "instance",
     "process_death": "instance",
     "gpu_xid": "gpu",
+    "gpu_lost": "gpu",
 }
 
 

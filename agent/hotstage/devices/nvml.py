@@ -16,6 +16,7 @@ from typing import Any
 import pynvml
 
 from hotstage.devices.wire import Status
+from hotstage.text import normal_bus_id
 
 _LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 _GONE = (
@@ -179,7 +180,7 @@ class XidEvents:
             raise NvmlGoneError(Status.refused, "no GPU of this host reports XIDs through NVML")
         try:
             event = pynvml.nvmlEventSetWait_v2(self._set, _EVENT_WAIT_MS)
-            return _text(pynvml.nvmlDeviceGetPciInfo(event.device).busId), int(event.eventData)
+            return normal_bus_id(_text(pynvml.nvmlDeviceGetPciInfo(event.device).busId)), int(event.eventData)
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_TIMEOUT:
                 return None
@@ -199,7 +200,7 @@ def _device(index: int) -> Device:
         handle=handle,
         index=index,
         uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-        pci_bus_id=_text(pynvml.nvmlDeviceGetPciInfo(handle).busId),
+        pci_bus_id=normal_bus_id(_text(pynvml.nvmlDeviceGetPciInfo(handle).busId)),
         name=_text(pynvml.nvmlDeviceGetName(handle)),
     )
 

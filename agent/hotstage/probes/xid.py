@@ -24,6 +24,7 @@ from hotstage.probes.loader.translate import translate
 from hotstage.probes.maps.layout import KERNEL_LINE_DTYPE, EventKind
 from hotstage.probes.maps.ring import RingReader
 from hotstage.probes.samples import XidEvent
+from hotstage.text import normal_bus_id
 
 MAPS = ("urgent", "lost_lines")
 SOURCE = "kernel_log"
@@ -129,4 +130,4 @@ def parse_xid(text: bytes, at_ns: int) -> XidEvent | None:
     match = _XID.match(line)
     if match is None:
         return None
-    return XidEvent(at_ns, match[1].lower(), int(match[2]), line, SOURCE)
+    return XidEvent(at_ns, normal_bus_id(match[1]), int(match[2]), line, SOURCE)

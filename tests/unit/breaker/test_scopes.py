@@ -23,6 +23,7 @@ ALL = ("host", "gpu", "stage", "modality", "endpoint", "instance")
         ("process_death", {"instance": "i-1", "pid": 7}, {}, "instance:i-1"),
         ("gpu_xid", {"gpu_uuid": "GPU-1", "pci_bus_id": "0000:65:00"}, {}, "gpu:GPU-1"),
         ("gpu_xid", {"pci_bus_id": "0000:65:00"}, {}, "gpu:0000:65:00"),
+        ("gpu_lost", {"gpu_uuid": "GPU-1", "pci_bus_id": "0000:65:00"}, {}, "gpu:GPU-1"),
         ("my_rule", {"endpoint": "/v1/chat"}, {"breaker": "endpoint"}, "endpoint:/v1/chat"),
         ("my_rule", {"endpoint": "/v1/chat"}, {"breaker": "host"}, "host"),
         ("my_rule", {"stage": "sample", "modality": "text"}, {"breaker": "modality"}, "modality:text"),

@@ -71,13 +71,13 @@ def is_sampling(sample):
 def test_both_gpus_are_read_in_base_units(watch):
     sample = watch.until("two GPUs", is_sampling)
     row = sample.rows[0]
-    assert (row["uuid"], row["pci_bus_id"], sample.driver) == (b"GPU-1", b"00000000:65:00.0", "550.stub")
+    assert (row["uuid"], row["pci_bus_id"], sample.driver) == (b"GPU-1", b"0000:65:00", "550.stub")
     assert (row["memory_used_bytes"], row["memory_total_bytes"]) == (2**30, 80 * 2**30)
     assert (row["utilisation_ratio"], row["memory_busy_ratio"]) == (0.42, 0.17)
     assert row["power_watts"] == pytest.approx(123.456) and row["power_limit_watts"] == pytest.approx(700)
     assert (row["sm_clock_hertz"], row["memory_clock_hertz"]) == (1.98e9, 2.619e9)
     assert (row["energy_joules"], row["temperature_celsius"], row["event_reasons"]) == (5.0, 61.0, 0x40)
-    assert sample.uuid_by_bus == {"00000000:65:00.0": "GPU-1", "00000000:66:00.0": "GPU-2"}
+    assert sample.uuid_by_bus == {"0000:65:00": "GPU-1", "0000:66:00": "GPU-2"}
 
 
 def test_what_the_driver_does_not_support_is_nan_and_the_rest_goes_on(watch):
@@ -133,7 +133,7 @@ def test_an_xid_comes_through_the_pipe_with_its_gpu(watch):
     watch.state.write_text("xid")
     watch.until("an XID", lambda sample: bool(watch.xids))
     event = watch.xids[0]
-    assert (event.pci_bus_id, event.xid, event.source) == ("00000000:66:00.0", 79, "nvml")
+    assert (event.pci_bus_id, event.xid, event.source) == ("0000:66:00", 79, "nvml")
 
 
 def test_nvml_that_refuses_to_start_is_a_failure_with_its_reason(watch):

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from hotstage.config.settings import DetectConfig
 from hotstage.detect.finding import Evidence, Finding, Severity
-from hotstage.detect.rules.xid_recovery import NEEDS, Recovery, normal_bus_id
+from hotstage.detect.rules.xid_recovery import NEEDS, Recovery
 from hotstage.devices.samples import DeviceSample
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.probes.samples import XidEvent
 from hotstage.stages.pulse import Pulse
+from hotstage.text import normal_bus_id
 
 KIND = "gpu_xid"
 

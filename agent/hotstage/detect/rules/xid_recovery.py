@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from hotstage.devices.samples import DeviceSample, DevicesState
+from hotstage.text import normal_bus_id
 
 NEEDS: Mapping[int, str] = {
     48: "a reset of the GPU",
@@ -23,17 +24,6 @@ NEEDS: Mapping[int, str] = {
     140: "a reset of the GPU",
 }
 """What NVIDIA's catalogue has done before work goes on; `[detect] xid_until_reset` says which count."""
-
-
-def normal_bus_id(bus: str) -> str:
-    """One form for `00000000:3B:00.0`, `0000:3b:00`, `PCI:0000:3b:00`: four digits of domain, no function."""
-    parts = bus.lower().removeprefix("pci:").split(":")
-    if len(parts) == 2:
-        parts = ["0000", *parts]
-    if len(parts) != 3:
-        return bus.lower()
-    domain, slot, device = parts
-    return f"{domain[-4:].rjust(4, '0')}:{slot}:{device.split('.')[0]}"
 
 
 class Recovery:

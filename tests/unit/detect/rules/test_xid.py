@@ -8,10 +8,10 @@ from support.pulses import SECOND, pulse
 from hotstage.config.settings import DetectConfig
 from hotstage.detect.finding import Severity
 from hotstage.detect.rules.xid import Xid
-from hotstage.detect.rules.xid_recovery import normal_bus_id
 from hotstage.devices.samples import DEVICE_DTYPE, DeviceSample, DevicesState, no_devices
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.probes.samples import XidEvent
+from hotstage.text import normal_bus_id
 
 START = 1000 * SECOND
 
