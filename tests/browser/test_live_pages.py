@@ -154,7 +154,7 @@ def test_two_snapshots_are_compared_and_a_plan_is_shown(view: View) -> None:
 
 def test_a_snapshot_that_is_gone_is_said_so(view: View) -> None:
     opened(view, "/snapshots/no-such")
-    assert "answered HTTP 404" in view.wait_text("#snapshots-grid", "Could not be read")
+    assert "answered HTTP 404" in view.wait_text("#snapshots-grid", "Not found")
 
 
 def test_late_classes_are_marked_and_told_by_size_and_endpoint(view: View) -> None:

@@ -62,6 +62,34 @@ def test_a_deep_link_shows_what_took_the_time(view: View) -> None:
     assert all("image" in each for each in modalities)
 
 
+def test_all_columns_are_within_a_window_of_1440_px(view: View) -> None:
+    view.page.set_viewport_size({"width": 1440, "height": 900})
+    opened(view, f"/requests/{SLOW}")
+    drawn(view)
+    for table in ("segments", "list"):
+        over = f"() => (e => e.scrollWidth - e.clientWidth)(document.querySelector('#requests-{table}'))"
+        assert view.ask(over) <= 0, table
+    lefts = view.ask(
+        "() => [...new Set([...document.querySelectorAll('#requests-list .bar')]"
+        ".map(e => Math.round(e.getBoundingClientRect().left)))]"
+    )
+    assert len(lefts) == 1, "bars of a column stand below each other"
+
+
+def test_no_bar_or_figure_of_a_waterfall_is_crossed_or_past_the_end(view: View) -> None:
+    opened(view, f"/requests/{SLOW}")
+    drawn(view)
+    end = view.ask(f"() => {CHART}.querySelector('.js-plotly-plot').layout.xaxis.range[1] / 1.13")
+    ends = view.ask(
+        f"() => {CHART}.querySelector('.js-plotly-plot').data.slice(0, 2)"
+        ".flatMap(t => t.x.map((length, n) => t.base[n] + length))"
+    )
+    assert len(ends) > 4
+    assert max(ends) <= end * (1 + 1e-9)
+    grounds = view.ask(f"() => [...{CHART}.querySelectorAll('.annotation rect.bg')].map(e => e.style.fill)")
+    assert len(set(grounds[1:])) == 1 and "rgba(0, 0, 0, 0)" not in grounds[1:]
+
+
 def test_choices_are_in_the_address_and_filter_the_list(view: View) -> None:
     opened(view)
     view.page.get_by_role("link", name="error", exact=True).click()
@@ -86,6 +114,7 @@ def test_a_request_that_is_not_there_is_said_so(view: View) -> None:
     opened(view, "/requests/no-such")
     said = view.wait_text("#requests-segments", "Not found")
     assert "/v1/requests/no-such answered HTTP 404" in said
+    assert "One in flight is among the snapshots of now" in said
 
 
 def test_hostile_names_are_text_everywhere(view: View, agent: FakeAgent) -> None:

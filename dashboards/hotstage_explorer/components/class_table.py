@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
-from hotstage_explorer.components.words import TOO_FEW, heads, known, nothing, unknown
+from hotstage_explorer.components.words import TOO_FEW, barred, heads, known, nothing, unknown
 from hotstage_explorer.documents.classes import SIZES, ClassRow
 
 MAX_ROWS = 60
@@ -88,5 +88,4 @@ def _penalty(row: ClassRow, worst: float) -> Child:
         return unknown("no P99 yet")
     if not worst:
         return "0"
-    bar = node("span", cls="bar", aria_hidden="true", fill=f"{100 * row.slo_penalty_ms / worst:.0f}")
-    return node("span", bar, units.significant(row.slo_penalty_ms), cls="load")
+    return barred(100 * row.slo_penalty_ms / worst, units.significant(row.slo_penalty_ms))

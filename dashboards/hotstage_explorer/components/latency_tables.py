@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
-from hotstage_explorer.components.words import TOO_FEW, heads, known, link, nothing, unknown
+from hotstage_explorer.components.words import TOO_FEW, barred, heads, known, link, nothing, unknown
 from hotstage_explorer.documents.latency import Component, Components, Latency, Part, TokenLatency
 from hotstage_explorer.figures import palette
 from hotstage_explorer.where import Where
@@ -13,6 +13,9 @@ from hotstage_explorer.where import Where
 MAX_PARTS = 8
 """Rows a modality; the others' sum is one more."""
 
+_NO_TOKEN = ("no token", "no request's first token was seen")
+_ONE_TOKEN = ("no ITL", "no request told of two output tokens at different times")
+_NO_REQUEST = ("none", "no request had it")
 _NOT_ONE = "of several parts, or not in the metrics"
 _SOURCES = {
     "mark": "",
@@ -89,25 +92,30 @@ def component_table(found: Components, where: Where) -> Node:
 
 def _tokens(row: TokenLatency) -> Node:
     numbers = (
-        (row.ttft_p50_seconds, row.ttft_samples),
-        (row.ttft_p95_seconds, row.ttft_samples),
-        (row.itl_p50_seconds, row.requests),
-        (row.itl_p95_seconds, row.requests),
+        (row.ttft_p50_seconds, row.ttft_samples, _NO_TOKEN),
+        (row.ttft_p95_seconds, row.ttft_samples, _NO_TOKEN),
+        (row.itl_p50_seconds, row.itl_samples, _ONE_TOKEN),
+        (row.itl_p95_seconds, row.itl_samples, _ONE_TOKEN),
     )
     return node(
         "tr",
         node("th", row.name, scope="row"),
         node("td", known(units.count(row.requests), "not in the metrics"), cls="num"),
-        *(node("td", _quantile(seconds, samples), cls="num") for seconds, samples in numbers),
+        *(node("td", _quantile(*number), cls="num") for number in numbers),
         node("td", node("code", row.slowest) if row.slowest else unknown("no first token was seen")),
         key=row.name,
     )
 
 
-def _quantile(seconds: float | None, samples: int | None) -> Child:
+def _quantile(seconds: float | None, samples: int | None, none: tuple[str, str]) -> Child:
+    """`none`: why there may be no sample at all, in a word and in a sentence."""
     if seconds is not None:
         return units.duration(seconds)
-    return unknown("no token was seen" if samples == 0 else "too few requests of the last 60 s", TOO_FEW)
+    if samples is None:
+        return unknown(f"not in the metrics: fewer than 20 of the last 60 s, or {none[1]}")
+    if samples == 0:
+        return unknown(none[1], none[0])
+    return unknown(f"{units.count(samples)} of the last 60 s are too few: a quantile takes 20", TOO_FEW)
 
 
 def _parts(row: TokenLatency) -> list[Node]:
@@ -121,16 +129,15 @@ def _parts(row: TokenLatency) -> list[Node]:
 
 
 def _part(modality: str, part: Part, is_first: bool) -> Node:
-    bar = node("span", cls="bar", aria_hidden="true", fill=f"{100 * part.share:.0f}")
     return node(
         "tr",
         node("td", modality if is_first else node("span", modality, cls="soft")),
         node("th", swatch(part.name, part.is_wait), node("code", part.name), _waits(part), scope="row"),
-        node("td", node("span", bar, units.percent(part.share), cls="load"), cls="num"),
+        node("td", barred(100 * part.share, units.percent(part.share)), cls="num"),
         node("td", known(units.duration(part.mean_seconds), _NOT_ONE), cls="num"),
         node(
             "td",
-            unknown(_NOT_ONE) if part.count is None else _quantile(part.p95_seconds, part.count),
+            unknown(_NOT_ONE) if part.count is None else _quantile(part.p95_seconds, part.count, _NO_REQUEST),
             cls="num",
         ),
         node("td", known(units.count(part.count), _NOT_ONE), cls="num"),
@@ -165,10 +172,9 @@ def _component(row: Component, longest: float, place: int, where: Where) -> Node
     said = ", ".join(
         word for word in (row.lora, "wait" if is_wait else "", _SOURCES.get(row.source, "")) if word
     )
-    p95: Child = _quantile(row.p95_seconds, row.count)
+    p95: Child = _quantile(row.p95_seconds, row.count, _NO_REQUEST)
     if row.p95_seconds is not None and row.kind != "request" and longest:
-        bar = node("span", cls="bar", aria_hidden="true", fill=f"{100 * row.p95_seconds / longest:.0f}")
-        p95 = node("span", bar, units.duration(row.p95_seconds), cls="load")
+        p95 = barred(100 * row.p95_seconds / longest, units.duration(row.p95_seconds))
     deviation = None if row.variance is None else row.variance**0.5
     none = "no request had it" if not row.count else "below two requests"
     colour = None if row.kind == "request" else swatch(row.stage, is_wait or is_kernel)

@@ -9,7 +9,7 @@ from typing import Any
 
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
-from hotstage_explorer.components.words import chip, known, nothing, quantile, unknown
+from hotstage_explorer.components.words import barred, chip, known, nothing, quantile, unknown
 from hotstage_explorer.picture import HeatPoint, Section
 
 ROWS_A_PAGE = 20
@@ -43,8 +43,7 @@ class View:
 def _load(p: HeatPoint) -> Child:
     if p.load_ratio is None:
         return unknown("the instance's CPU or memory load is not measured")
-    bar = node("span", cls="bar", aria_hidden="true", fill=f"{min(100.0, p.load_ratio * 100):.0f}")
-    return node("span", bar, units.percent(p.load_ratio), cls="load")
+    return barred(min(100.0, p.load_ratio * 100), units.percent(p.load_ratio))
 
 
 def _share(ratio: float | None) -> Child:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hotstage_explorer import units
 from hotstage_explorer.components.node import Child, Node, node
-from hotstage_explorer.components.words import choice, heads, known, link, nothing, unknown
+from hotstage_explorer.components.words import barred, choice, heads, known, link, nothing, unknown
 from hotstage_explorer.documents.requests import RequestList, RequestRow, items
 from hotstage_explorer.where import Where
 
@@ -112,8 +112,7 @@ def _row(row: RequestRow, where: Where, longest: float, item: str) -> Node:
     duration: Child = unknown("the agent has not said")
     if row.duration_seconds is not None:
         fill = 100 * row.duration_seconds / longest if longest else 0
-        bar = node("span", cls="bar", aria_hidden="true", fill=f"{fill:.0f}")
-        duration = node("span", bar, units.duration(row.duration_seconds), cls="load")
+        duration = barred(fill, units.duration(row.duration_seconds))
     return node(
         "tr",
         node(

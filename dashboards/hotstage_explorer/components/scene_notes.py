@@ -37,7 +37,7 @@ def empty(picture: Picture, selection: points.Selection) -> Node | None:
         seen = len(selection.incomplete)
         return nothing(
             f"{seen:,} point{'s' if seen > 1 else ''} known, none can be placed yet",
-            "A point needs heat, instance load and a P95, which takes 20 requests within 60 s.",
+            *_missing(selection.incomplete),
         )
     return nothing("No traffic yet", "An endpoint appears here with its first marked request.")
 
@@ -60,15 +60,43 @@ def caption(selection: points.Selection) -> list[Node]:
 
 
 def _incomplete(left: tuple[HeatPoint, ...]) -> str:
-    silent = sum(p.is_old for p in left)
-    slow = sum(p.p95_seconds is None for p in left if not p.is_old)
     reasons = (
-        (silent, "host silent"),
-        (slow, "P95 unknown, n < 20"),
-        (len(left) - silent - slow, "heat or load unknown"),
+        (sum(p.is_old for p in left), "host silent"),
+        *((count, short) for count, short, _ in _lacks(left)),
     )
-    why = ", ".join(reason for count, reason in reasons if count)
+    said = [(count, reason) for count, reason in reasons if count]
+    why = ", ".join(reason if len(said) == 1 else f"{count:,} {reason}" for count, reason in said)
     return f"Not drawn: {len(left):,} ({why}); listed below"
+
+
+def _missing(left: tuple[HeatPoint, ...]) -> list[str]:
+    """A sentence for each thing that points lack, and what brings it."""
+    silent = sum(p.is_old for p in left)
+    said = [f"Silent: the hosts of {silent:,}. Look at their agents and scrapes."] if silent else []
+    return said + [f"Missing: {what.format(count=f'{count:,}')}" for count, _, what in _lacks(left) if count]
+
+
+def _lacks(left: tuple[HeatPoint, ...]) -> tuple[tuple[int, str, str], ...]:
+    """(how many, in a word, in a sentence) for each coordinate; a point may lack several."""
+    young = [p for p in left if not p.is_old]
+    return (
+        (
+            sum(p.load_ratio is None for p in young),
+            "load unknown",
+            "the instance's load of {count}. No process of the instance has been measured: it takes the "
+            "process that serves the requests, on this host, seen by the agent's probes or marks.",
+        ),
+        (
+            sum(p.p95_seconds is None for p in young),
+            "P95 unknown, n < 20",
+            "the P95 of {count}, which takes 20 requests within 60 s.",
+        ),
+        (
+            sum(p.heat is None for p in young),
+            "heat unknown",
+            "the heat of {count}: no rate yet, or requests that do not say what heat is weighed by.",
+        ),
+    )
 
 
 def _cooler(left: tuple[HeatPoint, ...]) -> str:

@@ -105,6 +105,7 @@ def segment_table(found: Waterfall) -> Node:
         node("caption", "Stages and waits of the request, by their begin", cls="sr-only"),
         heads(columns),
         node("tbody", *(_segment(part, duration, n, has_parts) for n, part in enumerate(found.segments))),
+        cls="dense",
     )
 
 
@@ -172,7 +173,8 @@ def _remarks(part: Segment) -> list[Child]:
         said.append(" never ended")
     if part.is_spread:
         said.append(" ≈")
-    return [node("span", "".join(said), cls="soft", title=PLACEMENTS[part.placement] or None)] if said else []
+    title = PLACEMENTS[part.placement] or None
+    return [node("span", "".join(said), cls="soft remark", title=title)] if said else []
 
 
 def _contexts(part: Segment) -> list[Child]:

@@ -42,6 +42,12 @@ def chip(label: str, kind: str = "", title: str | None = None) -> Node:
     return node("span", label, cls=f"chip {kind}".strip(), title=title)
 
 
+def barred(fill_percent: float, figure: str) -> Node:
+    """A figure with its bar; bars of a column stand below each other whatever the units are."""
+    bar = node("span", cls="bar", aria_hidden="true", fill=f"{fill_percent:.0f}")
+    return node("span", bar, node("span", figure, cls="amount"), cls="load")
+
+
 def prose(text: str) -> list[Child]:
     """Sentences; `…` in one is a command, as in every text of this project."""
     return [node("code", part) if n % 2 else part for n, part in enumerate(text.split("`"))]

@@ -37,6 +37,7 @@ class TokenLatency:
     ttft_mean_seconds: float | None = None
     ttft_p50_seconds: float | None = None
     ttft_p95_seconds: float | None = None
+    itl_samples: int | None = None
     itl_mean_seconds: float | None = None
     itl_p50_seconds: float | None = None
     itl_p95_seconds: float | None = None
@@ -116,6 +117,7 @@ def _tokens(row: dict[str, Any]) -> TokenLatency:
         positive(row.get("ttft_mean_seconds")),
         positive(row.get("ttft_p50_seconds")),
         positive(row.get("ttft_p95_seconds")),
+        integer(row.get("itl_samples")),
         positive(row.get("itl_mean_seconds")),
         positive(row.get("itl_p50_seconds")),
         positive(row.get("itl_p95_seconds")),

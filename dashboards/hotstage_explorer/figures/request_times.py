@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,10 @@ from hotstage_explorer.where import Where
 MAX_POINTS = 2000
 """What a browser redraws beside everything else; the newest are kept."""
 
-_TICKS = tuple(mantissa * 10.0**power for power in range(-4, 4) for mantissa in (1, 2, 5))
+_TICKS = tuple(mantissa * 10.0**power for power in range(-7, 5) for mantissa in (1, 2, 5))
+_FINE_TICKS = tuple(
+    mantissa * 10.0**power for power in range(-7, 5) for mantissa in (1, 1.5, 2, 3, 4, 5, 6, 8)
+)
 
 
 def request_times(rows: Sequence[RequestRow], where: Where) -> dict[str, Any] | None:
@@ -24,7 +28,8 @@ def request_times(rows: Sequence[RequestRow], where: Where) -> dict[str, Any] | 
     drawn = placed[-MAX_POINTS:]
     if not drawn:
         return None
-    ticks, names = _ticks(drawn), items(rows)
+    low, high = _ends(drawn)
+    ticks, names = _ticks(low, high), items(rows)
     outcomes = dict.fromkeys(("ok", "error", "cancelled", "refused", *sorted({row.outcome for row in drawn})))
     traces = [_trace(name, [row for row in drawn if row.outcome == name], where, names) for name in outcomes]
     return {
@@ -37,6 +42,7 @@ def request_times(rows: Sequence[RequestRow], where: Where) -> dict[str, Any] | 
             yaxis=axis(
                 "Duration (log)",
                 type="log",
+                range=[math.log10(low), math.log10(high)],
                 fixedrange=True,
                 tickmode="array",
                 tickvals=ticks,
@@ -56,11 +62,19 @@ def request_times(rows: Sequence[RequestRow], where: Where) -> dict[str, Any] | 
     }
 
 
-def _ticks(drawn: Sequence[RequestRow]) -> list[float]:
-    """1-2-5 ticks, or decades where there are many."""
-    low = min(row.duration_seconds or 1.0 for row in drawn)
-    high = max(row.duration_seconds or 1.0 for row in drawn)
-    ticks = [tick for tick in _TICKS if low / 2.5 <= tick <= high * 2.5]
+def _ends(drawn: Sequence[RequestRow]) -> tuple[float, float]:
+    """Of the duration axis: room around what is drawn, and a third of a decade at least."""
+    low = min(row.duration_seconds or 1.0 for row in drawn) / 1.15
+    high = max(row.duration_seconds or 1.0 for row in drawn) * 1.15
+    widen = max(1.0, (2.2 * low / high) ** 0.5)
+    return low / widen, high * widen
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """1-2-5 ticks between the ends: fewer where there are many, finer ones where there are not two."""
+    ticks = [tick for tick in _TICKS if low <= tick <= high]
+    if len(ticks) < 2:
+        ticks = [tick for tick in _FINE_TICKS if low <= tick <= high]
     return ticks if len(ticks) <= 7 else ticks[::3]
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from dash import html
 
 from hotstage_explorer import units
+from hotstage_explorer.components.absent import unread
 from hotstage_explorer.components.class_table import class_table
 from hotstage_explorer.components.node import Node, node
-from hotstage_explorer.components.words import choice, nothing
+from hotstage_explorer.components.words import choice
 from hotstage_explorer.documents.classes import Classes
 from hotstage_explorer.figures.class_times import class_times
 from hotstage_explorer.pages.live import Charts, Look, Page, Panels
@@ -45,12 +46,7 @@ def _content(look: Look) -> tuple[Panels, Charts]:
     answer = look.answer(CLASSES)
     found: Classes | None = answer.value
     if found is None:
-        why = (
-            nothing("Not read yet")
-            if answer.problem is None
-            else nothing("Could not be read", f"{answer.problem}.")
-        )
-        return {"table": [why], "by": [], "window": [], "basis": []}, {"chart": None}
+        return {"table": [unread(answer)], "by": [], "window": [], "basis": []}, {"chart": None}
     found = found.of_host(look.where.choice("host"))
     by = look.where.choice("by", tuple(value for _, value in BY), "fingerprint")
     rows = {"fingerprint": found.fingerprints, "size": found.classes, "endpoint": found.endpoints}[by]

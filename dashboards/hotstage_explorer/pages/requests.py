@@ -9,10 +9,10 @@ from dash import dcc, html
 
 from hotstage_explorer import units
 from hotstage_explorer.components import request_table, waterfall_panel
-from hotstage_explorer.components.absent import needs_agent
+from hotstage_explorer.components.absent import needs_agent, unread
 from hotstage_explorer.components.node import Node, node
-from hotstage_explorer.components.words import link, nothing, pager
-from hotstage_explorer.documents.requests import RequestList
+from hotstage_explorer.components.words import link, pager
+from hotstage_explorer.documents.requests import KEPT, RequestList
 from hotstage_explorer.documents.waterfall import Waterfall
 from hotstage_explorer.figures.request_times import request_times
 from hotstage_explorer.figures.waterfall import waterfall
@@ -22,6 +22,11 @@ from hotstage_explorer.questions import Question
 from hotstage_explorer.where import Where
 
 LIST = Question("requests")
+_ELSEWHERE = (
+    f"The newest {KEPT:,} finished requests are in the list below. One in flight is among the ",
+    node("a", "snapshots of now", href="/snapshots/"),
+    "; its waterfall is here as soon as it ends.",
+)
 
 
 def _questions(where: Where) -> tuple[Question, ...]:
@@ -115,9 +120,10 @@ def _one(look: Look) -> tuple[Panels, Charts]:
     found: Waterfall | None = answer.value
     if found is None:
         title = node("h1", f"Request {look.where.item}", tabindex="-1")
-        why = answer.problem or "the agent has not answered yet"
         absent = (
-            needs_agent("Waterfalls", look.picture) if not look.has_agent else nothing("Not found", f"{why}.")
+            unread(answer, elsewhere=_ELSEWHERE)
+            if look.has_agent
+            else needs_agent("Waterfalls", look.picture)
         )
         return {"title": [title], "back": [back], "facts": [], "legend": [], "segments": [absent]}, {
             "waterfall": None

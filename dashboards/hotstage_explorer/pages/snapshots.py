@@ -8,7 +8,7 @@ from typing import Any
 from dash import dcc, html
 
 from hotstage_explorer.components import flight, snapshot_lists
-from hotstage_explorer.components.absent import needs_agent
+from hotstage_explorer.components.absent import needs_agent, unread
 from hotstage_explorer.components.node import Node, node
 from hotstage_explorer.components.words import choice, nothing, pager
 from hotstage_explorer.documents.snapshot_diff import diff
@@ -178,11 +178,7 @@ def _bounded(page: int, rows: int) -> int:
 
 
 def _unread(answer: Answer) -> Node:
-    return (
-        nothing("Not read yet")
-        if answer.problem is None
-        else nothing("Could not be read", f"{answer.problem}.")
-    )
+    return unread(answer, elsewhere=("Choose one of the list: the newest are kept, older ones are dropped.",))
 
 
 PAGE = Page("snapshots", "Snapshots", "/snapshots/", _main, _questions, _content, has_words=True)

@@ -9,9 +9,9 @@ from dash import html
 
 from hotstage_explorer import units
 from hotstage_explorer.components import latency_tables, stage_table
-from hotstage_explorer.components.absent import needs_agent
+from hotstage_explorer.components.absent import needs_agent, unread
 from hotstage_explorer.components.node import Child, Node, node
-from hotstage_explorer.components.words import fact, known, nothing, unknown
+from hotstage_explorer.components.words import fact, known, unknown
 from hotstage_explorer.documents.latency import Components, Latency
 from hotstage_explorer.figures.first_token import first_token
 from hotstage_explorer.pages.live import Charts, Look, Page, Panels
@@ -85,8 +85,7 @@ def _components(look: Look, found: Components | None) -> Node:
 
 
 def _unread(look: Look, question: Question) -> Node:
-    problem = look.answer(question).problem
-    return nothing("Not read yet") if problem is None else nothing("Could not be read", f"{problem}.")
+    return unread(look.answer(question))
 
 
 def _facts(look: Look) -> list[Node]:

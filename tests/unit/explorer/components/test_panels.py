@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotstage_explorer.components import breakers, notices, scene_notes, stage_table, status, windows
+from hotstage_explorer.components.absent import unread
 from hotstage_explorer.components.node import Node
 from hotstage_explorer.figures import points
 from hotstage_explorer.picture import (
@@ -212,6 +213,31 @@ def test_the_words_beside_the_drawing_tell_what_is_left_out() -> None:
     assert (
         "Not drawn: 1 cooler ones, together 1.00 weighted requests/s, 30 requests, highest P95 900 ms" in text
     )
+
+
+def test_an_empty_drawing_says_which_coordinate_is_missing() -> None:
+    busy = HeatPoint("/busy", "i-0", "text", heat=1.8, p95_seconds=0.2, requests=109)
+    made = scene_notes.empty(live(heat=section((busy, busy))), points.select([busy, busy]))
+    assert made
+    assert "2 points known" in made.text()
+    assert "Missing: the instance's load of 2. No process of the instance has been measured" in made.text()
+    assert "20 requests within 60 s" not in made.text()
+    young = points.select([HeatPoint("/young", "i-0", "text", heat=1.0, load_ratio=0.5)])
+    made = scene_notes.empty(live(heat=section(young.incomplete)), young)
+    assert made
+    assert "the P95 of 1, which takes 20 requests within 60 s" in made.text()
+    assert "load" not in made.text()
+    drawn = HeatPoint("/hot", "i-0", "text", heat=9.0, p95_seconds=0.1, load_ratio=0.5, requests=40)
+    assert "Not drawn: 1 (load unknown)" in said(scene_notes.caption(points.select([drawn, busy])))
+
+
+def test_what_could_not_be_read_has_a_remedy() -> None:
+    gone = unread(Section(None, problem="/v1/snapshots/x answered HTTP 404"), elsewhere=["Choose another."])
+    assert "Not found" in gone.text() and "Choose another." in gone.text()
+    broken = unread(Section(None, problem="/v1/classes answered HTTP 500"), elsewhere=["Choose another."])
+    assert "Could not be read" in broken.text() and "hotstage --version" in broken.text()
+    assert "Choose another." not in broken.text()
+    assert unread(Section(None)).text() == "Not read yet"
 
 
 def test_empty_says_why() -> None:

@@ -122,6 +122,18 @@ def test_tables_of_nothing_say_so() -> None:
     assert "No request has finished yet" in class_table(classes({}).classes, "size").text()
 
 
+def test_between_tokens_says_whether_samples_are_few_or_none() -> None:
+    row = {"modality": "text", "requests": 109, "ttft_samples": 109, "ttft_p50_seconds": 0.1}
+    none = tokens_table(latency({"total": {**row, "itl_samples": 0}})).text()
+    assert none.count("no ITL") == 2
+    assert "no request told of two output tokens" in none
+    assert none.count("n < 20") == 1, "of the first token's P95 alone"
+    few = tokens_table(latency({"total": {**row, "itl_samples": 7}})).text()
+    assert few.count("7 of the last 60 s are too few") == 2
+    unsaid = tokens_table(latency({"total": row})).text()
+    assert "not in the metrics" in unsaid
+
+
 def test_a_component_leads_to_the_requests_that_passed_it() -> None:
     found = components({"components": [{"stage": "queue<b>", "kind": "stage", "count": 3, "variance": 0.04}]})
     table = component_table(found, HERE)

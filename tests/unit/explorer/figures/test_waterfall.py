@@ -133,6 +133,18 @@ def test_two_thousand_requests_are_points_with_their_links() -> None:
     assert trace["meta"]["hrefs"][-1] == f"/requests/r{MAX_POINTS + 500}?modality=image"
 
 
+@pytest.mark.parametrize("seconds", [[0.061, 0.0625, 0.07], [0.3], [0.0000021, 0.0000022], [0.011, 40.0]])
+def test_the_duration_axis_has_ticks_however_narrow_its_range_is(seconds: list[float]) -> None:
+    figure = request_times(
+        [request(n, duration_seconds=each) for n, each in enumerate(seconds, 1)], Where("/r/")
+    )
+    assert figure is not None
+    axis = figure["layout"]["yaxis"]
+    low, high = (10**end for end in axis["range"])
+    assert low < min(seconds) and max(seconds) < high
+    assert 2 <= sum(low <= tick <= high for tick in axis["tickvals"]) == len(axis["tickvals"]) <= 8
+
+
 def test_requests_without_a_time_are_not_placed() -> None:
     assert request_times([request(duration_seconds=None), request(ended_ns=None)], Where("/r/")) is None
     assert request_times([], Where("/r/")) is None
