@@ -251,7 +251,8 @@ class _Writer(io.BufferedIOBase):
 
 def _query(text: str) -> dict[str, str]:
     try:
-        return dict(parse_qsl(text, max_num_fields=MAX_QUERY_FIELDS))
+        # An empty value is one: left out, a filter that somebody meant would be none.
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS))
     except ValueError as error:
         raise ApiError(
             400, "bad_query", "too many fields in the query", f"send at most {MAX_QUERY_FIELDS}"
