@@ -155,5 +155,6 @@ def _class(
         "p99_target_seconds": target,
         "within_target_ratio": None if p99 is None else (0.914 if p99 > target else 1.0),
         "token_equivalent_ms": 0.61 if fingerprint == "llm" else 0.43,
+        "slo_baseline_seconds": target,
         "slo_penalty_ms": None if p99 is None else max(0.0, p99 - target) * 300,
     }

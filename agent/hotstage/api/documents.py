@@ -82,9 +82,12 @@ def _stage(frame: Frame, entity: Entity) -> Document:
 
 
 CLASS_BASIS = {
+    "fingerprint": "media that a stage or mark named or whose encoder ran; llm where none did and a stage of"
+    " the language model or of the server's own ran; unknown: only `mixed`, or nothing said",
     "size": "input tokens, text and media, up to and including the edge; K = 1,024",
     "token_equivalent_ms": "sum of latency ÷ sum of weight × tokens, output included",
     "within_target_ratio": "share of the samples within the p99 that the class should have",
+    "slo_baseline_seconds": "the p99 up to which there is no penalty; the target is another figure",
     "slo_penalty_ms": "weight × max(0, p99 − baseline) of the class's modality, the heaviest of several;"
     " by endpoint with the endpoint's own baseline and factor, where it has them",
 }

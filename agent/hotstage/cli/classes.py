@@ -23,6 +23,7 @@ _CLASS_COLUMNS = (
     "p99 target",
     "within it",
     "ms/token eq.",
+    "SLO baseline",
     "SLO penalty (ms)",
 )
 
@@ -32,7 +33,8 @@ _CLASS_COLUMNS = (
 @reading
 def classes(by_component: bool, as_json: bool, agent_url: str | None) -> None:
     """Finished requests by modality fingerprint, by size and by endpoint: rate, latency, share within the
-    target, cost per token equivalent, penalty.
+    target, cost per token equivalent, penalty. The target is what the class should reach, the baseline is the
+    p99 from which the penalty counts: one may be missed while the other holds.
 
     `--components` shows how long requests were in each stage, gateway, model_load and lora_apply among them,
     and what they waited for: between stages (gap), and inside them for a CPU, the GPU, copies and
@@ -66,6 +68,7 @@ def _class(row: dict[str, Any]) -> tuple[Any, ...]:
         *times,
         _share(row["within_target_ratio"]),
         row["token_equivalent_ms"],
+        seconds(row["slo_baseline_seconds"]),
         row["slo_penalty_ms"],
     )
 

@@ -40,19 +40,27 @@ class ClassRules:
         """The p99 that the class should have; None where it has no target."""
         return self._targets.get(fingerprint)
 
+    def baseline_seconds(self, fingerprint: Fingerprint, endpoint: str | None = None) -> float | None:
+        """The p99 up to which there is no penalty; None for a class of which nobody said the modality."""
+        heaviest = self._heaviest(fingerprint)
+        if heaviest is None:
+            return None
+        own = self._baselines[heaviest]
+        return own if endpoint is None else self._baseline_of.get(endpoint, own)
+
     def penalty_seconds(
         self, fingerprint: Fingerprint, p99_seconds: float | None, endpoint: str | None = None
     ) -> float | None:
         """None while the p99 is unknown, and for a class of which nobody said the modality."""
-        parts = [each.name for each in MODALITIES_OF[fingerprint]]
-        if p99_seconds is None or not parts:
+        heaviest, baseline = self._heaviest(fingerprint), self.baseline_seconds(fingerprint, endpoint)
+        if p99_seconds is None or heaviest is None or baseline is None:
             return None
-        heaviest = max(parts, key=lambda name: (self._weights[name], self._baselines[name]))
-        baseline, factor = self._baselines[heaviest], 1.0
-        if endpoint is not None:
-            baseline = self._baseline_of.get(endpoint, baseline)
-            factor = self._factor_of.get(endpoint, factor)
+        factor = 1.0 if endpoint is None else self._factor_of.get(endpoint, 1.0)
         return factor * self._weights[heaviest] * max(0.0, p99_seconds - baseline)
+
+    def _heaviest(self, fingerprint: Fingerprint) -> str | None:
+        parts = [each.name for each in MODALITIES_OF[fingerprint]]
+        return max(parts, key=lambda name: (self._weights[name], self._baselines[name]), default=None)
 
 
 def _merged(defaults: Mapping[Any, float], own: Mapping[Any, float]) -> dict[str, float]:

@@ -44,6 +44,8 @@ class ClassRow:
     within_target_ratio: float | None
     """Of `samples`, those within the target; None without a target, and below `quantile_min_samples`."""
     token_equivalent_ms: float | None
+    slo_baseline_seconds: float | None
+    """The p99 up to which there is no penalty: another figure than the target."""
     slo_penalty_ms: float | None
 
 
@@ -118,6 +120,7 @@ def class_rows(
                     float((seconds[own == code] <= target).mean()) if is_enough and target else None
                 ),
                 token_equivalent_ms=1e3 * spent[code] / equivalents[code] if code in spent else None,
+                slo_baseline_seconds=rules.baseline_seconds(name.fingerprint, name.endpoint),
                 slo_penalty_ms=None if penalty is None else 1e3 * penalty,
             )
         )

@@ -7,7 +7,8 @@ are sums of 32-bit numbers in 64-bit ones. Rows in, arrays out; no loop over row
 Fingerprint: `vlm` saw images, `audio` sound, `video` moving pictures, `vlm+audio` and the like several, `llm`
 none of these but text. The language model behind an encoder is implied, so the seed's LLM+VLM is `vlm`. A
 medium is present when a stage or a mark named it or when its encoder ran. A record that names no modality but
-went through a stage of the language model is `llm`; `unknown` says only `mixed`, or nothing at all.
+went through a stage of the language model, or one of the server's own, is `llm`: no encoder ran, and the list
+of requests calls it text. `unknown` says only `mixed`, or nothing at all.
 
 Size: by input tokens, text and media together, each class up to and including its edge.
 """
@@ -20,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hotstage.stages.stage import Modality, Stage
+from hotstage.stages.stage import OWN_STAGES, Modality, Stage
 
 Rows = NDArray[Any]
 Counts = NDArray[np.int64]
@@ -60,12 +61,16 @@ MODALITIES_OF: dict[Fingerprint, tuple[Modality, ...]] = {
 _UNKNOWN = len(FINGERPRINTS) - 1
 _ENCODERS = (Stage.vision_encode, Stage.audio_encode, Stage.video_encode)  # in the order of MEDIA
 _MEDIA_STAGES = (Stage.media_fetch, Stage.media_decode, Stage.preprocess, Stage.cross_modal_align)
-_LANGUAGE_BITS = np.uint64(
+_TEXT_BITS = np.uint64(
     sum(
         1 << stage
-        for stage in (Stage.tokenize, Stage.llm_prefill, Stage.llm_decode, Stage.sample, Stage.detokenize)
+        for stage in (
+            *(Stage.tokenize, Stage.llm_prefill, Stage.llm_decode, Stage.sample, Stage.detokenize),
+            *OWN_STAGES,
+        )
     )
 )
+"""Stages that make a request one of text where nothing names a medium."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,7 @@ def classify(rows: Rows) -> Classified:
         has_run = masks >> np.uint64(encoder) & np.uint64(1) != 0
         bits |= (says(medium) | has_run).astype(np.int64) << place
         media[:, place] = np.maximum(_largest(tokens, modality == medium), tokens[:, encoder])
-    is_text = says(Modality.text) | ((masks & _LANGUAGE_BITS != 0) & ~says(Modality.mixed))
+    is_text = says(Modality.text) | ((masks & _TEXT_BITS != 0) & ~says(Modality.mixed))
     fingerprint = np.where((bits == 0) & ~is_text, _UNKNOWN, bits)
 
     words_said = np.maximum(tokens[:, Stage.tokenize], _largest(tokens, modality == Modality.text))

@@ -89,6 +89,7 @@ CLASS = {
     "p99_target_seconds": 0.8,
     "within_target_ratio": 0.123,
     "token_equivalent_ms": 87.5,
+    "slo_baseline_seconds": 0.5,
     "slo_penalty_ms": 5850.0,
 }
 COMPONENT = {

@@ -88,6 +88,16 @@ def test_an_unknown_class_has_no_penalty_and_no_target():
     assert (row.slo_penalty_ms, row.p99_target_seconds, row.token_equivalent_ms) == (None, None, None)
 
 
+def test_a_class_tells_its_baseline_beside_its_target():
+    """Sound beyond its target of 0.3 s is within its baseline of 2.5 s: no penalty, and both are told."""
+    found = kept([ended(START, 1.0, Modality.audio) for _ in range(20)])
+    row = row_of(found, "audio")
+    told = (row.p99_target_seconds, row.within_target_ratio, row.slo_baseline_seconds, row.slo_penalty_ms)
+    assert told == (0.3, 0.0, 2.5, 0.0)
+    nobody = kept([KernelRequest(n, at_ns=START).finished(START + SECOND) for n in range(1, 30)])
+    assert row_of(nobody, "unknown", "unknown").slo_baseline_seconds is None
+
+
 def test_targets_are_those_of_the_configuration():
     rows = [ended(START, 1.0), ended(START, 1.0, Modality.audio)]
     found = kept(rows, target_seconds={"vlm": 1.5})

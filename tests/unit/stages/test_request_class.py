@@ -23,6 +23,8 @@ from hotstage.stages.request_class import (
     fingerprint_of,
     size_of,
 )
+from hotstage.stages.spans import modality_of_masks
+from hotstage.stages.stage import modality_name
 
 K = 1024
 U32 = st.integers(0, 2**32 - 1)
@@ -72,6 +74,19 @@ PROMPT = (Stage.tokenize, Modality.text, 60)
 )
 def test_the_fingerprint_is_what_the_request_went_through(spans, expected):
     assert fingerprint(*spans) == expected
+
+
+@pytest.mark.parametrize(
+    ("modality", "expected", "listed"),
+    [(Modality.unknown, "llm", "text"), (Modality.image, "vlm", "text"), (Modality.mixed, "unknown", "text")],
+)
+def test_a_request_with_nothing_but_a_stage_of_its_own_is_text_as_in_the_list(modality, expected, listed):
+    """Where that stage names a medium it counts; the list tells by encoders alone."""
+    row = record()
+    row["stages"][18]["count"], row["stages"][18]["modality"] = 1, modality
+    row["own_stages"], row["stage_mask"] = 37, np.uint64(1 << 37)
+    assert fingerprint_of(int(classes(row).code[0])) == expected
+    assert modality_name(int(modality_of_masks(np.array([row["stage_mask"]]))[0])) == listed
 
 
 def test_a_medium_that_only_a_mark_named_counts():
