@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -17,6 +16,7 @@ from hotstage.cli.bench.targets import host_facts
 from hotstage.cli.demo.report import QUANTILE_MIN_SAMPLES, nearest_rank
 from hotstage.cli.terminal import print_json, print_table, say
 from hotstage.clock import Clock, SystemClock
+from hotstage.errors import PreflightError
 from hotstage.probes.loader.base import Rung
 
 GOALS = {"marks": 0.98, "nvtx": 0.98, "rules": 0.90, "fingerprints": 0.90}
@@ -35,6 +35,7 @@ METHOD = (
     f"n ≥ {QUANTILE_MIN_SAMPLES}; rules are for the names of threads; functions are learned from a marked "
     "server of another seed, and applied to one whose threads are all called alike and do any stage"
 )
+NO_NVTX = "PyPI's nvtx is not installed here: `pip install nvtx` into hotstage's environment"
 _LOST_CALLS = ("lost_call_keys", "lost_threads", "lost_frames")
 _FAILED, _DEGRADED = 1, 3
 
@@ -70,18 +71,22 @@ def stages(seconds: float, seed: int, sources: tuple[str, ...], as_json: bool) -
 def stages_report(
     seconds: float, seed: int, clock: Clock, sources: Collection[str] = tuple(GOALS)
 ) -> dict[str, Any]:
-    """The report of schemas/bench.json. A source that this host does not have is left out.
+    """The report of schemas/bench.json. A source that this host does not have is left out:
+    `not_measured` says why and what helps.
 
-    Raises HotstageError when probes cannot be attached or a simulated host does not start.
+    Raises PreflightError when that leaves none, HotstageError when probes cannot be attached or a simulated
+    host does not start.
     """
     confusions: dict[str, Confusion] = {}
+    not_measured: dict[str, str] = {}
     lost = 0
     rung, p95 = "", dict[str, dict[str, Any]]()
     for source in SOURCES:
         if source.mode not in sources:
             continue
         if source.mode == "nvtx" and find_spec("nvtx") is None:
-            _progress("nvtx: left out, PyPI's nvtx is not installed here")
+            not_measured["nvtx"] = NO_NVTX
+            _progress(f"nvtx: {NO_NVTX}")
             continue
         measured = measure_source(source, seed=seed, seconds=seconds, clock=clock, say=_progress)
         run, rung = measured.run, measured.rung
@@ -89,7 +94,10 @@ def stages_report(
         lost += sum(run.losses.get(name, 0) for name in _LOST_CALLS)
         if source.mode == "marks":
             p95 = p95_errors(run.durations, true_durations(run.truth))
+    if not confusions:
+        raise PreflightError("no source of stages was measured", remedy="; ".join(not_measured.values()))
     errors = [row["error_ratio"] for row in p95.values() if row["error_ratio"] is not None]
+    measurable = [mode for mode in sources if mode not in not_measured]
     accuracy = {mode: each.accuracy for mode, each in confusions.items() if each.accuracy is not None}
     unattributed = {mode: each.unattributed_ratio for mode, each in confusions.items()}
     return {
@@ -105,7 +113,8 @@ def stages_report(
         "sources": {mode: _source(each) for mode, each in confusions.items()},
         "p95": p95,
         "goals": {**GOALS, "unattributed_ratio": UNATTRIBUTED_GOAL, "p95_error_ratio_max": P95_GOAL},
-        "within_goals": is_within(sources, accuracy, unattributed, errors),
+        "not_measured": not_measured,
+        "within_goals": is_within(measurable, accuracy, unattributed, errors),
     }
 
 
@@ -147,7 +156,7 @@ def is_within(
     unattributed: Mapping[str, float | None],
     errors: list[float],
 ) -> bool:
-    """What was asked for and could not be measured is not within a goal."""
+    """`sources`: those that this host has; one of them without a figure is not within its goal."""
     if any(accuracy.get(mode, 0.0) < GOALS[mode] for mode in sources):
         return False
     if "marks" not in sources:
@@ -157,8 +166,7 @@ def is_within(
 
 
 def _progress(line: str) -> None:
-    if sys.stderr.isatty():
-        say(line, err=True)
+    say(line, err=True)
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -167,14 +175,17 @@ def _print(report: dict[str, Any]) -> None:
     rows = [
         (
             mode,
-            report["accuracy"].get(mode),
-            goal,
-            report["unattributed_ratio"].get(mode),
+            _percent(report["accuracy"].get(mode)),
+            _percent(goal),
+            _percent(report["unattributed_ratio"].get(mode)),
             report["sources"].get(mode, {}).get("made"),
         )
         for mode, goal in GOALS.items()
+        if mode in report["sources"]
     ]
     print_table(("source", "accuracy", "goal", "unattributed", "launches"), rows, empty="nothing")
+    for mode, why in report["not_measured"].items():
+        say(f"{mode}: not measured, {why}")
     names = sorted({name for source in report["sources"].values() for name in source["stages"]})
     print_table(
         ("stage", *report["sources"]),
@@ -187,8 +198,18 @@ def _print(report: dict[str, Any]) -> None:
     worst = report.get("p95_error_ratio_max")
     error = "unknown" if worst is None else f"{worst:.2%}"
     say(f"largest error of a p95 with marks: {error}; {report['lost']} calls lost")
-    say(f"{'within' if report['within_goals'] else 'NOT within'} the goals")
+    say(_verdict(report))
 
 
-def _share(score: Mapping[str, int] | None) -> float | None:
-    return score["right"] / score["made"] if score and score["made"] else None
+def _verdict(report: Mapping[str, Any]) -> str:
+    verdict = f"{'within' if report['within_goals'] else 'NOT within'} the goals"
+    left_out = ", ".join(report["not_measured"])
+    return f"{verdict}; not measured: {left_out}" if left_out else verdict
+
+
+def _share(score: Mapping[str, int] | None) -> str | None:
+    return _percent(score["right"] / score["made"] if score and score["made"] else None)
+
+
+def _percent(ratio: float | None) -> str | None:
+    return None if ratio is None else f"{ratio:.1%}"

@@ -13,6 +13,18 @@ from hotstage.cli.demo.run import Live
 from hotstage.cli.terminal import entity, print_table, say, seconds
 
 _CLEAR_LINE = "\r\x1b[K"
+_KIND_WORDS = {
+    "stage_latency": "a stage slower than usual",
+    "alive_but_hung": "alive, but nothing comes out",
+    "gpu_xid": "an error of a GPU, by its driver",
+    "process_death": "a process that died",
+}
+_OPEN_UNTIL = {"gpu_xid": "the GPU counts as broken until it is seen to be reset"}
+
+
+def named_kind(kind: str) -> str:
+    """A window's kind as the API calls it, and in words; of a rule of one's own the name alone."""
+    return f"{kind} ({_KIND_WORDS[kind]})" if kind in _KIND_WORDS else kind
 
 
 class LiveView:
@@ -32,7 +44,7 @@ class LiveView:
         for window in live.windows:
             self._say_once((window["id"], "opened"), _opened(window))
             if window["closed_at"]:
-                self._say_once((window["id"], "closed"), f"window closed   {window['kind']}")
+                self._say_once((window["id"], "closed"), f"window closed   {named_kind(window['kind'])}")
         for breaker in live.breakers:
             for move in breaker["transitions"]:
                 run = "" if breaker["enforced"] else " (dry run)"
@@ -60,21 +72,24 @@ class LiveView:
             f"attached in {seconds(agent['start_to_attached_seconds'])}"
         )
         click.echo(f"webhooks: {hooks['enqueued']} enqueued, {hooks['verified']} delivered and verified")
-        print_table(
-            ("fault", "detected", "kind named", "place named", "delay", "window closed"),
-            [_fault(fault) for fault in document["faults"]],
-            empty="no fault began within the run",
-        )
+        if document["faults"] or not document["hard_negatives"]:
+            print_table(
+                ("fault", "kind", "detected", "kind named", "place named", "delay", "window closed"),
+                [_fault(fault) for fault in document["faults"]],
+                empty="no fault began within the run",
+            )
         for name in document["hard_negatives"]:
             found = len(document["windows"]) - len(
                 {fault["window_id"] for fault in document["faults"]} - {None}
             )
+            click.echo(f"{name} is a hard negative: no window may open")
             verdict = "no window opened, as it should be" if not found else f"{found} windows opened: WRONG"
             click.echo(f"hard negative {name}: {verdict}")
         if document["foreign_processes"]:
             click.echo(
                 f"{document['foreign_processes']} other CUDA processes on this host were watched as well"
             )
+        say("stages over the whole run, the agent's figures beside the simulated host's own:")
         print_table(
             ("stage", "modality", "requests", "true requests", "p95", "true p95"),
             [
@@ -111,9 +126,21 @@ class LiveView:
 
 
 def _opened(window: Mapping[str, Any]) -> str:
-    return f"window opened   {window['kind']} {entity(window['entity'])}: {window['cause']['summary']}"
+    what = f"{named_kind(window['kind'])} {entity(window['entity'])}"
+    return f"window opened   {what}: {window['cause']['summary']}"
 
 
 def _fault(fault: Mapping[str, Any]) -> tuple[Any, ...]:
     verdicts = (fault["detected"], fault["kind_named"], fault["entity_named"])
-    return (fault["name"], *verdicts, seconds(fault["delay_seconds"]), fault["window_closed"])
+    delay = seconds(fault["delay_seconds"])
+    return fault["name"], named_kind(fault["kind"]), *verdicts, delay, _closed(fault)
+
+
+def _closed(fault: Mapping[str, Any]) -> str | None:
+    """`no` alone would read as a failure where a window stays open as it should."""
+    if fault["window_closed"] is None and fault["detected"]:
+        return "stays open: the fault lasts to the end"
+    if fault["window_closed"] is False:
+        why = _OPEN_UNTIL.get(fault["kind"], "it closes after some seconds without a sign of it")
+        return f"not before the run ended: {why}"
+    return None if fault["window_closed"] is None else "yes"

@@ -20,9 +20,11 @@ from typing import Any
 from hotstage.cli.client import AgentClient
 from hotstage.cli.demo.layout import DemoLayout, lay_out
 from hotstage.cli.demo.simulated import SimulatedHost
+from hotstage.cli.reading import AGENT_VARIABLE, SOCKET_VARIABLE
 from hotstage.cli.supervisor import Child, Supervisor
 from hotstage.cli.up import children
 from hotstage.clock import Clock
+from hotstage.config.settings import HttpConfig
 from hotstage.errors import HotstageError, PeerError
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ DELIVERY_SECONDS = 5.0
 POLL_SECONDS = 0.1
 GATHER_SECONDS = 2.0
 _REQUESTS_PAGE = 2000
+_HANG = "alive_but_hung"
 
 Document = dict[str, Any]
 
@@ -96,6 +99,7 @@ class Demo:
         self._show = show
         self._asked_to_stop = asked_to_stop
         self._after = 0
+        self._asked_health: set[str] = set()
         self.gathered = Gathered()
 
     def run(self) -> Gathered:
@@ -134,6 +138,8 @@ class Demo:
                 f"explorer: http://{layout.config.explore.listen}/   "
                 f"agent: http://{layout.config.http.listen}/metrics"
             )
+            for line in elsewhere(layout.config.http):
+                self._announce(line)
             host.go()
             self._watch(supervisor, client, layout, host)
             self._announce("stopping traffic, comparing with the truth")
@@ -188,7 +194,7 @@ class Demo:
                 self._tell(event)
             if self._clock.monotonic_ns() >= next_gather_ns:
                 next_gather_ns = self._clock.monotonic_ns() + round(GATHER_SECONDS / 2 * 1e9)
-                self._look(client, layout, elapsed)
+                self._look(client, layout, elapsed, host)
             time.sleep(POLL_SECONDS)
 
     def _tell(self, event: Mapping[str, Any]) -> None:
@@ -197,22 +203,35 @@ class Demo:
         elif event["event"] in {"warning", "died"}:
             self._announce(f"simulated host: {event.get('message', event)}")
 
-    def _look(self, client: AgentClient, layout: DemoLayout, elapsed: float) -> None:
+    def _look(self, client: AgentClient, layout: DemoLayout, elapsed: float, host: SimulatedHost) -> None:
         """Show the state; an agent that does not answer just now is tried again a second later."""
         try:
             self._gather_requests(client)
+            windows = client.get("/v1/windows?state=all&limit=100")["windows"]
             self._show(
                 Live(
                     elapsed_seconds=elapsed,
                     layout=layout,
                     coverage=client.get("/v1/coverage"),
-                    windows=client.get("/v1/windows?state=all&limit=100")["windows"],
+                    windows=windows,
                     breakers=client.get("/v1/breakers")["breakers"],
                     deliveries=_read_lines(_deliveries(layout)),
                 )
             )
+            self._ask_health(windows, host)
         except HotstageError as error:
             log.warning("the agent did not answer", extra={"error": error.message})
+
+    def _ask_health(self, windows: Sequence[Document], host: SimulatedHost) -> None:
+        """What a hung server says of itself meanwhile, once a window."""
+        for window in windows:
+            instance = window["entity"].get("instance")
+            is_hang = (
+                window["kind"] == _HANG and window["closed_at"] is None and instance in host.health_ports
+            )
+            if is_hang and window["id"] not in self._asked_health:
+                self._asked_health.add(window["id"])
+                self._announce(f"health          {instance} says {host.health(instance)} of itself")
 
     def _gather_requests(self, client: AgentClient) -> None:
         """Finished requests by page, so that a long run loses none."""
@@ -247,6 +266,15 @@ class Demo:
             if done or self._clock.monotonic_ns() > deadline_ns:
                 return lines
             time.sleep(POLL_SECONDS)
+
+
+def elsewhere(http: HttpConfig) -> tuple[str, ...]:
+    """How to ask this demo from another terminal, overrides of breakers included."""
+    return (
+        "ask it from another terminal, for example `hotstage windows`, `hotstage breakers`, after:",
+        f"  export {AGENT_VARIABLE}=http://{http.listen} {SOCKET_VARIABLE}={http.socket}",
+        f"trip a breaker: hotstage breakers trip host --ttl 1m --socket {http.socket}",
+    )
 
 
 def _unattached(coverage: Document, pids: Sequence[int]) -> str:

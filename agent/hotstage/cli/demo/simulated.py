@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hotstage.clock import Clock
-from hotstage.errors import HotstageError, PeerError
+from hotstage.errors import ConfigError, HotstageError, PeerError
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -29,6 +30,8 @@ class SimulatedHost:
     clock: Clock
     pids: tuple[int, ...]
     nvml_directory: Path
+    health_ports: Mapping[str, int] = field(default_factory=dict)
+    """Of each instance's own `/health`, by its name."""
 
     @classmethod
     def start(
@@ -64,13 +67,32 @@ class SimulatedHost:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         pids: list[int] = []
+        health_ports: dict[str, int] = {}
         nvml = directory
-        for event in _events(process, clock, START_SECONDS, until="waiting"):
+        try:
+            events = _events(process, clock, START_SECONDS, until="waiting")
+        except HotstageError:
+            cls(process, clock, (), directory).end()
+            raise
+        for event in events:
             if event["event"] == "libraries":
                 nvml = Path(event["libnvidia_ml"]).parent
             elif event["event"] == "instance":
                 pids.append(int(event["pid"]))
-        return cls(process, clock, tuple(pids), nvml)
+                health_ports[event["instance"]] = int(event["health_port"])
+        return cls(process, clock, tuple(pids), nvml, health_ports)
+
+    def health(self, instance: str) -> str:
+        """What the instance says of itself to a load balancer: `200 OK`, or why it says nothing."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.health_ports.get(instance, 0), timeout=1.0)
+        try:
+            connection.request("GET", "/health")
+            answer = connection.getresponse()
+            return f"{answer.status} {answer.reason}"
+        except (OSError, http.client.HTTPException) as error:
+            return f"no answer: {error}"
+        finally:
+            connection.close()
 
     def go(self) -> None:
         """Start traffic; faults count from here."""
@@ -141,11 +163,14 @@ def _events(
         data = os.read(descriptor, 65_536)  # not readline: what it buffers, select does not see
         if not data:
             code = process.wait(STOP_SECONDS)
-            error = HotstageError(
+            if code == ConfigError.exit_code:
+                raise ConfigError(
+                    "the simulated host refuses what it was asked for, with the reason above",
+                    remedy="`hotstage demo --help` lists the faults and how a SPEC is written",
+                )
+            raise HotstageError(
                 f"the simulated host ended with code {code} before `{until}`; it says why above"
             )
-            error.exit_code = 2 if code == 2 else 1
-            raise error
         *lines, said = (said + data).split(b"\n")
         events += [json.loads(line) for line in lines]
     return events

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotstage.cli.demo.live import LiveView
+from hotstage.cli.demo.live import LiveView, named_kind
 
 AGENT = {"cpu_ratio": 0.05, "rss_bytes": 1 << 26, "map_bytes": 1 << 24, "start_to_attached_seconds": 0.2}
 
@@ -28,6 +28,7 @@ def document(**changed):
 
 FAULT = {
     "name": "encoder-stall",
+    "kind": "stage_latency",
     "detected": True,
     "kind_named": True,
     "entity_named": True,
@@ -48,7 +49,10 @@ FAULT = {
 )
 def test_a_hard_negative_is_judged_by_windows_that_no_fault_explains(capsys, windows, faults, verdict):
     LiveView(45.0).report(document(hard_negatives=["load-ramp"], windows=windows, faults=faults))
-    assert f"hard negative load-ramp: {verdict}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "load-ramp is a hard negative: no window may open" in said
+    assert f"hard negative load-ramp: {verdict}" in said
+    assert "no fault began" not in said
 
 
 def test_other_processes_are_mentioned(capsys):
@@ -56,3 +60,35 @@ def test_other_processes_are_mentioned(capsys):
     said = capsys.readouterr().out
     assert "3 other CUDA processes" in said
     assert "no fault began" in said
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "yes"),
+        ({"window_closed": None}, "stays open: the fault lasts to the end"),
+        ({"window_closed": None, "detected": False}, "—"),
+        (
+            {"window_closed": False},
+            "not before the run ended: it closes after some seconds without a sign of it",
+        ),
+        (
+            {"window_closed": False, "kind": "gpu_xid"},
+            "not before the run ended: the GPU counts as broken until it is seen to be reset",
+        ),
+    ],
+)
+def test_a_window_that_did_not_close_says_why(capsys, changed, said):
+    LiveView(45.0).report(document(faults=[FAULT | changed]))
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("encoder-stall"))
+    assert row.split("\t")[-1] == said
+
+
+def test_a_kind_is_named_in_words_and_one_of_a_rule_of_ones_own_by_its_name():
+    assert named_kind("alive_but_hung") == "alive_but_hung (alive, but nothing comes out)"
+    assert named_kind("queue_growth") == "queue_growth"
+
+
+def test_figures_of_stages_say_what_time_they_are_of(capsys):
+    LiveView(45.0).report(document())
+    assert "stages over the whole run" in capsys.readouterr().out
