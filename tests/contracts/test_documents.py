@@ -59,6 +59,19 @@ def test_the_fixed_packages_are_ordinary_dependencies_and_bcc_is_a_system_packag
     assert project["tool"]["hotstage"]["system-packages"]["bcc"]["packages"] == ["python3-bpfcc"]
 
 
+def test_every_variable_that_the_marks_read_is_in_their_readme():
+    marks = ROOT / "agent/hotstage_marks"
+    sources = [path for pattern in ("*.py", "native/**/*.[ch]") for path in marks.glob(pattern)]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    quoted = r"""["'](HOTSTAGE_[A-Z_]+)["']"""
+    variables = set(re.findall(rf"(?:environ(?:\.get|\[)\(?|getenv\(){quoted}", text))
+    variables |= set(re.findall(rf"^(?:PATH_VARIABLE|SWITCH) = {quoted}", text, re.MULTILINE))
+    variables |= set(re.findall(rf"#define RULES_VARIABLE {quoted}", text))
+    assert {"HOTSTAGE_PAGE_PATH", "HOTSTAGE_NVTX_RULES", "HOTSTAGE_VLLM"} <= variables
+    readme = (marks / "README.md").read_text(encoding="utf-8")
+    assert {name for name in variables if f"`{name}" not in readme} == set()
+
+
 def test_modules_stay_within_one_room():
     too_long = {
         str(path.relative_to(ROOT)): lines
