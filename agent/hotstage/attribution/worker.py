@@ -58,7 +58,8 @@ class Attribution:
         self._stage_names = stage_names
         self._book = FingerprintBook(config.fingerprint_programs)
         self._file = FingerprintFile(directory)
-        facts = FactsBook(table_of(proc_root), with_libraries=rules.uses_libraries)
+        self._table = table_of(proc_root)
+        facts = FactsBook(self._table, with_libraries=rules.uses_libraries)
         self._judge = Judge(config, probes, facts, rules, self._book)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="hotstage-attribution", daemon=True)
@@ -134,7 +135,13 @@ class Attribution:
     def _step(self, now_ns: int) -> None:
         before = self._judge.states
         self._judge.advance(now_ns, engine_decodes=_one_decodes(self._engines(), now_ns))
-        self._ended = still_told(self._ended, before, self._judge.states, now_ns)
+        # One whose threads have all ended is judged no more, though it may live.
+        left = {
+            pid: state
+            for pid, state in before.items()
+            if pid not in self._judge.states and self._table.identity(pid) != state.facts.identity
+        }
+        self._ended = still_told(self._ended, left, self._judge.states, now_ns)
         if self._config.fingerprints and now_ns - self._saved_ns >= SAVE_SECONDS * 1e9:
             self._saved_ns = now_ns
             self._file.save(self._book)
@@ -142,15 +149,15 @@ class Attribution:
 
 def still_told(
     ended: Mapping[int, tuple[ProcessState, int]],
-    before: Mapping[int, ProcessState],
+    gone: Mapping[int, ProcessState],
     now: Mapping[int, ProcessState],
     now_ns: int,
 ) -> Mapping[int, tuple[ProcessState, int]]:
-    """Processes that have ended: those known, and whoever is judged no more; none whose pid is in use."""
-    gone = {pid: (state, now_ns) for pid, state in before.items() if pid not in now}
+    """Processes that have ended: those known, and those that are `gone` by now; none whose pid is in use."""
     if not gone and not ended.keys() & now.keys():
         return ended
-    kept = [(pid, each) for pid, each in {**ended, **gone}.items() if pid not in now]
+    every = {**ended, **{pid: (state, now_ns) for pid, state in gone.items()}}
+    kept = [(pid, each) for pid, each in every.items() if pid not in now]
     return dict(kept[-ENDED_LIMIT:])
 
 

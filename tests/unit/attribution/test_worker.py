@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,12 +70,59 @@ def test_a_long_judgement_is_followed_by_a_longer_rest(tmp_path: Path) -> None:
 
 def test_a_process_that_has_ended_is_told_until_its_pid_is_in_use_again() -> None:
     state = process()
-    ended = still_told({}, {77: state, 78: state}, {78: state}, 5)
+    ended = still_told({}, {77: state}, {78: state}, 5)
     assert ended == {77: (state, 5)}
-    assert still_told(ended, {78: state}, {78: state}, 6) is ended
-    assert still_told(ended, {78: state}, {77: state, 78: state}, 7) == {}
+    assert still_told(ended, {}, {78: state}, 6) is ended
+    assert still_told(ended, {}, {77: state, 78: state}, 7) == {}
 
 
 def test_of_many_that_have_ended_the_latest_are_told() -> None:
     before = {pid: process() for pid in range(1, ENDED_LIMIT + 11)}
     assert list(still_told({}, before, {}, 5)) == list(before)[10:]
+
+
+class Leaving(Churning):
+    """Probes of a host that see the first thread of a process until it has ended."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(lambda: None)
+        self.pid: int | None = pid
+
+    def threads(self) -> NDArray[np.void]:
+        rows = np.zeros(0 if self.pid is None else 1, THREAD_DTYPE)
+        rows["tid"] = rows["tgid"] = self.pid or 0
+        return rows
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_only_a_process_that_has_ended_is_told_as_one(tmp_path: Path, ends: bool) -> None:
+    """All threads of one may have ended that lives on."""
+    process = subprocess.Popen(["sleep", "60"])
+    probes = Leaving(process.pid)
+    judge = Attribution(StagesConfig(), probes, SystemClock(), tmp_path)  # type: ignore[arg-type]
+    judge.start()
+    try:
+        until(lambda: judge.explain(process.pid) is not None, "it is judged")
+        assert (judge.explain(process.pid) or {})["ended_at"] is None
+        if ends:
+            process.kill()
+            process.wait()
+        probes.pid = None
+        until(lambda: process.pid not in judge.pids(), "it is judged no more")
+        if ends:
+            until(lambda: judge.explain(process.pid) is not None, "it is told as one that has ended")
+            assert (judge.explain(process.pid) or {})["ended_at"] is not None
+        else:
+            time.sleep(0.5)
+            assert judge.explain(process.pid) is None
+    finally:
+        process.kill()
+        process.wait()
+        judge.close()
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < end, f"waited 10 s: {what}"
+        time.sleep(0.02)
