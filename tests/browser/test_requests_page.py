@@ -10,6 +10,8 @@ from axe_playwright_python.sync_playwright import Axe
 from fake_agent import FakeAgent
 from view import View
 
+from hotstage_explorer.figures import palette
+
 pytestmark = pytest.mark.browser
 
 CHART = "document.querySelector('#requests-waterfall')"
@@ -79,15 +81,16 @@ def test_all_columns_are_within_a_window_of_1440_px(view: View) -> None:
 def test_no_bar_or_figure_of_a_waterfall_is_crossed_or_past_the_end(view: View) -> None:
     opened(view, f"/requests/{SLOW}")
     drawn(view)
-    end = view.ask(f"() => {CHART}.querySelector('.js-plotly-plot').layout.xaxis.range[1] / 1.13")
+    end = view.ask(f"() => {CHART}.layout.xaxis.range[1] / 1.13")
     ends = view.ask(
-        f"() => {CHART}.querySelector('.js-plotly-plot').data.slice(0, 2)"
-        ".flatMap(t => t.x.map((length, n) => t.base[n] + length))"
+        f"() => {CHART}.data.slice(0, 2).flatMap(t => t.x.map((length, n) => t.base[n] + length))"
     )
     assert len(ends) > 4
     assert max(ends) <= end * (1 + 1e-9)
     grounds = view.ask(f"() => [...{CHART}.querySelectorAll('.annotation rect.bg')].map(e => e.style.fill)")
-    assert len(set(grounds[1:])) == 1 and "rgba(0, 0, 0, 0)" not in grounds[1:]
+    panel = "rgb({}, {}, {})".format(*bytes.fromhex(palette.PANEL.removeprefix("#")))
+    assert len(grounds) > 4
+    assert set(grounds[1:]) == {panel}, "figures have the drawing's ground, so that no line crosses them"
 
 
 def test_choices_are_in_the_address_and_filter_the_list(view: View) -> None:
