@@ -78,14 +78,14 @@ class FiveHosts:
         self.lxcfs.wait(10)
 
     @contextmanager
-    def asked_without_pause(self) -> Iterator[None]:
-        """A client asks the agent of `idle` for all breakers, again and again."""
+    def asked_without_pause(self) -> Iterator[threading.Event]:
+        """A client asks the agent of `idle` for all breakers, again and again, while the event is set."""
         asking = threading.Event()
         asking.set()
         client = threading.Thread(target=_ask, args=(self.hosts["idle"].target, asking), daemon=True)
         client.start()
         try:
-            yield
+            yield asking
         finally:
             asking.clear()
             client.join(10)
