@@ -95,11 +95,11 @@ def _share(ratio: float | None) -> str:
 
 def shown_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those with any figure, in the order of a request's way."""
-    return sorted(filter(_has_figures, rows), key=_place)
+    return sorted(filter(_has_figures, rows), key=place_on_way)
 
 
-def _place(row: dict[str, Any]) -> tuple[int, str]:
-    """A server's own stages come after those of all servers."""
+def place_on_way(row: dict[str, Any]) -> tuple[int, str]:
+    """To sort rows by: stages in the order of a request's way, a server's own ones after them."""
     stage = Stage.__members__.get(row["stage"])
     return (len(Stage) if stage is None else list(Stage).index(stage), row["stage"])
 

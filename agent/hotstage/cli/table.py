@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,9 @@ _DASH = "—"
 _UNIT = r"(?:%|ns|µs|ms|s|min|h|d|tokens?)"
 _NUMBER = re.compile(rf"[-+]?\d[\d,.]*(?:e[-+]?\d+)?(?: ?{_UNIT}(?: \d+ ?{_UNIT})*)?")
 _TIME = re.compile(r"(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:\.\d+)?Z?")
+_WITHIN_NUMBER = re.compile(rf"(?<=\d) (?={_UNIT}(?!\w))")
+_GLUE = "\ue000"
+"""Stands for a space that no line ends at; text that is plain holds none of them."""
 _BAR = re.compile(r"[ █░▒▓]*")
 _NARROWEST_TEXT, _LONGEST_WORD = 20, 40
 """Cells that text keeps for itself; a word longer than the second may be folded within."""
@@ -108,7 +112,7 @@ def _table(
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
         table.add_column(Text(name), width=width, overflow="fold", justify=justify, vertical="top")
     for row in body:
-        table.add_row(*(Text(value) for value in row))
+        table.add_row(*(_folded(Text(value), width) for value, width in zip(row, widths, strict=True)))
     return table
 
 
@@ -121,7 +125,16 @@ def _record(names: Sequence[str], row: Sequence[str], width: int) -> Iterator[Te
         for at, (name, value) in enumerate(pairs):
             line.append((_BETWEEN if at else "") + (f"{name} " if name else ""))
             line.append(value, style="not dim")
-        yield Padding(line, (0, 0, 0, _INDENT))
+        yield Padding(_folded(line, width - _INDENT), (0, 0, 0, _INDENT))
+
+
+def _folded(text: Text, width: int) -> Text:
+    """In lines of `width` cells; a number stays with its unit."""
+    text.plain = _WITHIN_NUMBER.sub(_GLUE, text.plain)
+    lines = text.wrap(Console(width=width), width, overflow="fold")
+    for line in lines:
+        line.plain = line.plain.replace(_GLUE, " ")
+    return Text("\n").join(lines)
 
 
 def _lines(pairs: Sequence[tuple[str, str]], width: int) -> Iterator[list[tuple[str, str]]]:

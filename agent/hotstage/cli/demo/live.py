@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from hotstage.cli.demo.run import Live
+from hotstage.cli.stages import place_on_way
 from hotstage.cli.terminal import entity, print_table, say, seconds
 
 _CLEAR_LINE = "\r\x1b[K"
@@ -101,7 +102,7 @@ class LiveView:
                     seconds(row["p95_seconds"]),
                     seconds(row["truth"]["p95_seconds"]),
                 )
-                for row in document["stages"]
+                for row in sorted(document["stages"], key=place_on_way)
             ],
             empty="no request finished a stage",
         )
