@@ -125,12 +125,13 @@ def test_zooming_by_wheel_is_kept(view: View) -> None:
     view.open_drawn()
     start = view.ask(EYE)
     view.page.hover("#heat-figure")
-    for _ in range(4):
+    until = time.monotonic() + 15.0  # a busy machine takes its time to hear the wheel
+    while distance(start, view.ask(EYE)) <= 0.05:
+        assert time.monotonic() < until, "the wheel did nothing: the test shows nothing"
         view.page.mouse.wheel(0, 240)
-        time.sleep(0.1)
+        time.sleep(0.2)
     view.wait_updates(1)
     zoomed = view.ask(EYE)
-    assert distance(start, zoomed) > 0.05, "the wheel did nothing: the test shows nothing"
     view.wait_updates(3)
     assert distance(zoomed, view.ask(EYE)) < 1e-3
 

@@ -44,7 +44,7 @@ from hotstage.probes.totals import TotalsBook
 from hotstage.probes.xid import XidWatch
 from hotstage.text import clean_name
 
-SETTLE_SECONDS = 1.2
+SETTLE_SECONDS = 1.0
 """How long `start` waits for the first scan: what hangs longer is attached when it answers."""
 _EVENT_GAP_NS = 10_000_000
 """Slow and failed calls are told at most 100 times a second by one thread."""

@@ -8,9 +8,6 @@ from hotstage.frame.entity import Entity
 from hotstage.frame.request_costs import Penalties
 
 HANG, XID, DEATH, LATENCY = "alive_but_hung", "gpu_xid", "process_death", "stage_latency"
-GPU_LOST = "gpu_lost"
-"""The built-in rule for what NVML says; the driver says the same by XID 79, a little earlier or later."""
-_OFF_THE_BUS = 79.0
 
 _WEIGHTS = {DEATH: 4, XID: 4, HANG: 3, LATENCY: 2}
 """What explains what: a dead process explains its hang, a hang explains slow stages; rules explain least."""
@@ -56,8 +53,6 @@ def is_consequence(later: Finding, first: Finding) -> bool:
     """Whether `later` is explained by `first`, the finding a window was opened for."""
     if later.since_ns > first.since_ns + STORY_NS:
         return False
-    if first.kind == GPU_LOST and later.kind == XID:
-        return _is_off_the_bus(later) and _is_same_gpu(later, first)
     if first.kind == later.kind == LATENCY:
         if later.entity.stage == first.entity.stage:
             # Inputs of all kinds meet in one stage, or in one batch of it: the slowest kind is named.
@@ -69,17 +64,6 @@ def is_consequence(later: Finding, first: Finding) -> bool:
 def explains(later: Finding, first: Finding) -> bool:
     """Whether `later` is the better cause of the window that was opened for `first`."""
     return is_consequence(first, later)
-
-
-def _is_off_the_bus(xid: Finding) -> bool:
-    return any(each.column == "xid" and each.value == _OFF_THE_BUS for each in xid.evidence)
-
-
-def _is_same_gpu(one: Finding, other: Finding) -> bool:
-    left, right = one.entity, other.entity
-    if left.gpu_uuid is not None and right.gpu_uuid is not None:
-        return left.gpu_uuid == right.gpu_uuid
-    return left.pci_bus_id is not None and left.pci_bus_id == right.pci_bus_id
 
 
 def _places(finding: Finding) -> tuple[object, object, object]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from hotstage.detect.finding import Evidence, Finding
+from hotstage.detect.finding import Finding
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.frame.request_costs import Penalties
 from hotstage.windows.relation import explains, is_consequence, rank, same_subject
@@ -66,30 +66,3 @@ def test_the_penalty_of_a_finding_is_its_endpoints_where_it_names_one():
     assert penalties.of(Entity(EntityKind.endpoint, endpoint="/v1/b", modality="image")) is None
     assert penalties.of(IMAGE.entity) == 1.0
     assert penalties.of(HANG.entity) is None
-
-
-def of_gpu(kind, xid=None, since=0, **parts):
-    evidence = () if xid is None else (Evidence("xid", float(xid)),)
-    entity = Entity(EntityKind.gpu, **parts)
-    return Finding(kind, kind, entity, since * 10**9, 0, 1.0, 1.0, "", evidence=evidence)
-
-
-ONE = {"gpu_uuid": "GPU-1", "pci_bus_id": "0000:65:00"}
-
-
-@pytest.mark.parametrize(
-    ("xid", "is_one"),
-    [
-        (of_gpu("gpu_xid", 79, **ONE), True),
-        (of_gpu("gpu_xid", 79, pci_bus_id="0000:65:00"), True),
-        (of_gpu("gpu_xid", 79, gpu_uuid="GPU-2", pci_bus_id="0000:65:00"), False),
-        (of_gpu("gpu_xid", 79, pci_bus_id="0000:b3:00"), False),
-        (of_gpu("gpu_xid", 48, **ONE), False),
-        (of_gpu("gpu_xid", 79, since=60, **ONE), False),
-    ],
-)
-def test_xid_79_is_evidence_for_the_loss_of_its_gpu(xid, is_one):
-    lost = of_gpu("gpu_lost", **ONE)
-    assert is_consequence(xid, lost) is is_one
-    assert explains(lost, xid) is is_one
-    assert not is_consequence(lost, xid)
