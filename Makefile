@@ -9,9 +9,9 @@ TESTS := $(VENV)/.complete-tests
 PREFIX ?= /opt/hotstage
 DESTDIR ?=
 PYTEST := $(BIN)/python -m pytest
-SELECTED := not image and not clean_debian
+SELECTED := not image and not clean_debian and not long
 
-.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside packages wheel deb image install uninstall
+.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside long packages wheel deb image install uninstall
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ lint: setup-tests ## format, lint, types, import contracts, generated files
 	$(BIN)/lint-imports
 	$(BIN)/python -m hotstage.probes.catalogue.generate --check
 	PYTHONPATH=grafana $(BIN)/python -m generate --check
+
+long: setup-tests ## what would take `make test` beyond a quarter of an hour
+	$(PYTEST) -m long tests
 
 unit integration: setup-tests ## one layer of the tests
 	$(PYTEST) tests/$@

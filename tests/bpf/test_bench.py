@@ -45,6 +45,7 @@ def test_counting_is_exact_at_the_rate_that_was_promised(objects: Path) -> None:
     assert report["calls_per_second"] >= 200_000
 
 
+@pytest.mark.long
 def test_marks_and_nvtx_give_every_launch_its_stage(objects: Path) -> None:
     report = stages_report(6.0, 7, SystemClock(), ("marks", "nvtx"))
     jsonschema.validate(report, SCHEMA)
@@ -61,6 +62,7 @@ def test_marks_and_nvtx_give_every_launch_its_stage(objects: Path) -> None:
     assert len(same) == len(report["p95"]) >= 20
 
 
+@pytest.mark.long
 def test_by_learned_functions_alone_most_launches_get_their_stage(objects: Path) -> None:
     source = "fingerprints"  # rules are held to in test_attribution.py
     report = stages_report(6.0, 7, SystemClock(), (source,))

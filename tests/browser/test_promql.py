@@ -214,6 +214,7 @@ def test_windows_breakers_and_stages_tell_of_the_same_fault(pages: dict[str, Vie
     assert [view.console for view in pages.values()] == [[], [], []]
 
 
+@pytest.mark.long
 def test_a_host_that_goes_is_old_with_its_age_and_never_live(
     demo: RunningDemo, pages: dict[str, View]
 ) -> None:
