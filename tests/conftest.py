@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("kernel"):
             item.add_marker(pytest.mark.usefixtures("needs_root"))
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that everybody may enter, which pytest's are not."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        place.chmod(0o755)
+        yield place
+
+
+@pytest.fixture
+def drop_root() -> Iterator[Callable[[], None]]:
+    """Call it to be nobody until the test ends; who is not root may be kept out by a mode already."""
+    user = os.geteuid()
+    yield lambda: os.seteuid(65534) if user == 0 else None
+    os.seteuid(user)
 
 
 @pytest.fixture

@@ -76,9 +76,9 @@ def expect_bytes(pid: int, library: Path, offset: int, expected: bytes, what: st
     """The code is as expected within 5 s; another agent that runs here would have changed it as well."""
     try:
         wait_until(lambda: first_bytes(pid, library, offset) == expected, what)
-    except AssertionError:
-        if other_probers():
-            pytest.skip("another agent on this host probes every libcuda")
+    except AssertionError as error:
+        if others := other_probers():
+            error.add_note(f"another agent on this host probes every libcuda, end it first: {others}")
         raise
 
 

@@ -102,7 +102,7 @@ def _events(root: Path) -> tuple[str | None, frozenset[str] | None, frozenset[st
                     layout = Path(event.path) / "format"
                     if event.is_dir() and layout.exists():
                         found.add(f"{group.name}:{event.name}")
-                        if os.access(layout, os.R_OK):
+                        if os.access(layout, os.R_OK, effective_ids=True):
                             readable.add(f"{group.name}:{event.name}")
         except OSError:
             continue

@@ -33,6 +33,12 @@ def host(tmp_path: Path) -> FakeHost:
     return FakeHost(root=tmp_path / "host", release="6.18.1", machine="x86_64", search=())
 
 
+@pytest.fixture
+def public_host(public: Path) -> FakeHost:
+    """One that strangers may look at, as far as its modes let them."""
+    return FakeHost(root=public / "host", release="6.18.1", machine="x86_64", search=())
+
+
 def _by_name(findings: Iterable[Finding]) -> dict[str, Finding]:
     found = list(findings)
     named = {finding.name: finding for finding in found}

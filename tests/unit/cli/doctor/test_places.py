@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 
 import pytest
@@ -49,10 +48,10 @@ def test_what_is_stored_already_is_measured(host, tmp_path):
     assert finding.detail.startswith(f"{tmp_path}: 3.0 MiB used, ")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_without_permission_is_a_matter_of_rights(here, tmp_path):
-    tmp_path.chmod(0o500)
-    finding = try_directory(here, "state", "store.directory", str(tmp_path))
+def test_a_directory_without_permission_is_a_matter_of_rights(here, public, drop_root):
+    public.chmod(0o555)
+    drop_root()
+    finding = try_directory(here, "state", "store.directory", str(public))
     assert (finding.status, finding.is_permission) == (Status.FAIL, True)
 
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -143,24 +141,13 @@ def test_a_number_beyond_floats_is_a_problem(tmp_path, number):
     assert "not allowed" in problem.message
 
 
-def test_a_directory_that_may_not_be_read_is_a_problem_and_not_no_rules(as_nobody):
-    (as_nobody / "rules").mkdir(mode=0o700)
-    os.seteuid(65534)
-    _, (problem,) = load_rules([str(as_nobody / "rules/*.toml")], builtin=False)
+def test_a_directory_that_may_not_be_read_is_a_problem_and_not_no_rules(public, drop_root):
+    (public / "rules").mkdir(mode=0)
+    drop_root()
+    _, (problem,) = load_rules([str(public / "rules/*.toml")], builtin=False)
     assert "Permission denied" in problem.message
-    _, problems = load_rules([str(as_nobody / "absent/*.toml")], builtin=False)
+    _, problems = load_rules([str(public / "absent/*.toml")], builtin=False)
     assert problems == ()
-
-
-@pytest.fixture
-def as_nobody():
-    """A directory that everybody may enter, and afterwards the own user again."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can become somebody who may not read")
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-        os.seteuid(0)
 
 
 def test_a_pattern_that_would_walk_a_tree_or_match_no_end_of_files_is_a_problem(tmp_path):
