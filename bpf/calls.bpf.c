@@ -9,78 +9,19 @@
  * `timed_session` (both sides, kernel >= 6.13), `timed_enter` and `timed_exit` as uprobe.multi
  * (>= 6.6) or perf-event links (>= 5.15). This is the model file: read it first.
  *
- * A call in flight is kept in its thread's state with its stack pointer. A call that is entered
- * while the stack has already been unwound past another one proves that the other will never return
- * (longjmp, exception, exit): it is popped and counted as abandoned, so that counts stay exact and
- * nothing looks stuck for long that is not.
+ * A call in flight is kept in its thread's state with its stack pointer (include/call_stack.h), so
+ * that counts stay exact and nothing looks stuck for long that is not.
  */
 #include "include/backend.h"
 #include "include/abi.h"
 #include "include/maps.h"
 #include "include/arguments.h"
-#include "include/histogram.h"
+#include "include/call_counts.h"
+#include "include/call_stack.h"
 #include "include/inference.h"
 
 #define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
 #define LAUNCH_CONFIG_STREAM 32 /* offsetof(CUlaunchConfig, hStream), cuda.h */
-
-static __always_inline struct call_key key_of(const struct thread_state *thread, __u32 tgid,
-					      __u64 cookie)
-{
-	struct call_key key = {
-		.tgid = tgid,
-		.call = (__u16)cookie,
-		.stage = HOTSTAGE_NO_STAGE,
-		.modality = HOTSTAGE_MODALITIES - 1,
-		.device = HOTSTAGE_NO_DEVICE,
-		.layer = (__u8)(cookie >> 16),
-	};
-
-	if (thread) {
-		key.stage = thread->stage;
-		key.modality = thread->modality;
-		key.device = thread->device;
-		if (key.stage == HOTSTAGE_NO_STAGE) {
-			key.stage = thread->inferred_stage;
-			key.modality = thread->inferred_modality;
-		}
-	}
-	return key;
-}
-
-/*
- * The sums of a key, made at its first call. NULL when call_stats, or the process's share of it, is
- * full: the call is lost, and counted as that.
- */
-static __always_inline struct call_stat *stat_of(struct call_key *key, __u32 is_timed)
-{
-	struct call_stat *stat = bpf_map_lookup_elem(&call_stats, key);
-	struct call_stat fresh = {};
-	__u64 *held;
-
-	if (stat)
-		return stat;
-	held = share_of(key->tgid, SHARE_CALL_STATS);
-	if (has_its_share(held, SHARE_CALL_STATS)) {
-		count_loss(LOST_CALL_KEYS);
-		return 0;
-	}
-	/* The second half of a process's keys has none, so that it does not take all. */
-	if (is_timed && ((held && *held > share_limit(SHARE_CALL_STATS) / 2) ||
-			 bpf_map_pop_elem(&free_histograms, &fresh.histogram_slot))) {
-		fresh.histogram_slot = 0;
-		count_loss(LOST_HISTOGRAMS);
-	}
-	/* Another CPU may have been first: then its entry holds, and our histogram goes back. */
-	if (!bpf_map_update_elem(&call_stats, key, &fresh, BPF_NOEXIST))
-		hold_one_more(held);
-	else if (fresh.histogram_slot)
-		bpf_map_push_elem(&free_histograms, &fresh.histogram_slot, BPF_ANY);
-	stat = bpf_map_lookup_elem(&call_stats, key);
-	if (!stat)
-		count_loss(LOST_CALL_KEYS);
-	return stat;
-}
 
 /* The CUstream of a launch or call, 0 when it has none or cannot be read. */
 static __always_inline __u64 stream_of(struct pt_regs *ctx, __u32 position)
@@ -137,79 +78,6 @@ static __always_inline void count_launch(struct pt_regs *ctx)
 	stat = stat_of(&key, 0);
 	if (stat)
 		__sync_fetch_and_add(&stat->count, 1);
-}
-
-/* The innermost call has left. What was around it is in flight again. */
-static __always_inline void pop_call(struct thread_state *thread)
-{
-	struct call_frame *outer;
-	__u32 depth = thread->depth - 1;
-
-	thread->depth = depth;
-	if (!depth) {
-		thread->call = 0;
-		return;
-	}
-	outer = &thread->frames[(depth - 1) & (HOTSTAGE_OUTER_FRAMES - 1)];
-	thread->since_ns = outer->since_ns;
-	thread->stack_pointer = outer->stack_pointer;
-	thread->argument = outer->argument;
-	thread->ordinal = outer->ordinal;
-	thread->call = outer->call;
-}
-
-/*
- * Take calls off that can no longer return: the stack below `stack_pointer` is in use again or, at
- * an entry, their return address is gone. A call at the same stack pointer whose return address is
- * in place has jumped to this one (a tail call). At a return the kernel has already written over
- * the return address of the call that returns.
- */
-static __always_inline void abandon_calls(struct thread_state *thread, __u32 tgid,
-					  __u64 stack_pointer, __u32 at_entry)
-{
-#pragma clang loop unroll(disable)
-	for (__u32 i = 0; i <= HOTSTAGE_OUTER_FRAMES; i++) {
-		struct call_key key;
-		struct call_stat *stat;
-
-		if (!thread->depth)
-			return;
-		if (thread->stack_pointer >= stack_pointer &&
-		    !(at_entry && !awaits_return(thread->stack_pointer)))
-			return;
-		key = key_of(thread, tgid, thread->call);
-		stat = stat_of(&key, 1);
-		if (stat) {
-			__sync_fetch_and_add(&stat->count, 1);
-			__sync_fetch_and_add(&stat->abandoned, 1);
-		}
-		count_loss(STALE_FRAMES);
-		pop_call(thread);
-	}
-}
-
-/*
- * Keep the call in flight aside, because another one begins inside it. Returns 0 when there is no
- * room.
- */
-static __always_inline __u32 push_outer(struct thread_state *thread)
-{
-	__u32 depth = thread->depth;
-	struct call_frame *outer;
-
-	if (!depth)
-		return 1;
-	if (depth > HOTSTAGE_OUTER_FRAMES) {
-		count_loss(LOST_FRAMES);
-		return 0;
-	}
-	outer = &thread->frames[(depth - 1) & (HOTSTAGE_OUTER_FRAMES - 1)];
-	outer->since_ns = thread->since_ns;
-	outer->stack_pointer = thread->stack_pointer;
-	outer->argument = thread->argument;
-	outer->ordinal = thread->ordinal;
-	outer->call = thread->call;
-	return 1;
 }
 
 static __always_inline __u64 argument_of(struct pt_regs *ctx, const struct call_spec *spec)
@@ -340,20 +208,6 @@ static __always_inline void tell_call(struct thread_state *thread, const struct 
 	event->device = key->device;
 	event->pad[0] = event->pad[1] = event->pad[2] = 0;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
-}
-
-static __always_inline void add_duration(struct call_stat *stat, __u64 duration)
-{
-	__u32 row = stat->histogram_slot, slot;
-	struct call_histogram *histogram;
-
-	__sync_fetch_and_add(&stat->total_ns, duration);
-	if (!row)
-		return;
-	histogram = bpf_map_lookup_elem(&call_histograms, &row);
-	slot = histogram_slot_of(duration);
-	if (histogram && slot < HOTSTAGE_HISTOGRAM_SLOTS)
-		__sync_fetch_and_add(&histogram->counts[slot], 1);
 }
 
 /*
