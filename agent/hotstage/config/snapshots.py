@@ -3,33 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, field
 
 from hotstage.config.section import Days, PositiveBytes, PositiveInt, Section
-
-StageName = Literal[
-    "gateway",
-    "media_fetch",
-    "media_decode",
-    "preprocess",
-    "tokenize",
-    "queue",
-    "model_load",
-    "lora_apply",
-    "vision_encode",
-    "audio_encode",
-    "video_encode",
-    "cross_modal_align",
-    "llm_prefill",
-    "llm_decode",
-    "kv_transfer",
-    "sample",
-    "detokenize",
-    "other",
-]
-"""The pinned stages; a test holds them together with `stages.stage.Stage`."""
+from hotstage.config.stages import StageWord
 
 
 class SnapshotsConfig(Section, frozen=True, kw_only=True):
@@ -56,5 +35,5 @@ class RecoveryConfig(Section, frozen=True, kw_only=True):
         bool, Meta(description="llm_prefill, llm_decode and kv_transfer: the KV cache is kept outside")
     ] = False
     stages: Annotated[
-        dict[StageName, bool], Meta(description="stage → survives, where one differs from its kind")
+        dict[StageWord, bool], Meta(description="stage → survives, where one differs from its kind")
     ] = field(default_factory=dict)

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 import pytest
 from click.testing import CliRunner
+from support.answers import answering
 from support.kernel_rows import MS, SECOND, KernelRequest, Modality, Stage, sample, thread
 
 from hotstage.cli.snapshot import snapshot as command
@@ -57,26 +56,8 @@ def agent(taken) -> Iterator[str]:
         "/v1/snapshots/w-1/plan": plan | {"snapshot_id": "s-1"},
     }
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = answers.get(self.path)
-            problem = {"error": {"message": "no such snapshot", "remedy": "list them"}}
-            body = json.dumps(problem if found is None else found).encode()
-            self.send_response(404 if found is None else 200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    serving.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    serving.join(5)
-    server.server_close()
+    with answering(answers.get) as address:
+        yield address
 
 
 @pytest.fixture

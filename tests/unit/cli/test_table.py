@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sys
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from rich.cells import cell_len
+from support.answers import answering
 
 from hotstage.cli.main import cli
 from hotstage.cli.table import is_whole
@@ -225,24 +224,8 @@ VERBS = (
 
 @pytest.fixture(scope="module")
 def agent():
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps(ANSWERS[urlsplit(self.path).path]).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    serving.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    serving.join(5)
-    server.server_close()
+    with answering(lambda path: ANSWERS[urlsplit(path).path]) as address:
+        yield address
 
 
 def shown(monkeypatch, width: int, action: Callable[[], object]) -> list[str]:

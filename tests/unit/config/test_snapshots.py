@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The policy names the pinned stages, and no others."""
 
-from typing import get_args
+import msgspec
+import pytest
 
-from hotstage.config.snapshots import StageName
+from hotstage.config.snapshots import RecoveryConfig
 from hotstage.stages.stage import Stage
 
 
 def test_the_policys_stages_are_the_pinned_ones():
-    assert get_args(StageName) == tuple(Stage.__members__)
+    named = {stage.name: True for stage in Stage}
+    assert msgspec.convert({"stages": named}, RecoveryConfig).stages == named
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"stages": {"reranker": True}}, RecoveryConfig)
