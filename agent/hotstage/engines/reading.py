@@ -40,10 +40,6 @@ class Page:
     """Unix time at which the engine's process began; NaN where it does not say."""
     problems: tuple[str, ...]
 
-    @property
-    def has_numbers(self) -> bool:
-        return bool(self.models)
-
 
 def merged(readings: Iterable[Reading]) -> Reading:
     """All models of an endpoint as one: sums, the fullest cache, histograms on the edges they share."""

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PAGE_FILE = "simhost.page"
-PAGE_VARIABLE = "HOTSTAGE_SIM_PAGE"
 MAGIC = 0x47534853
 MAX_XIDS = 16
 

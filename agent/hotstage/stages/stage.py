@@ -75,8 +75,3 @@ def modality_name(modality_id: int) -> str:
         return Modality(modality_id).name
     except ValueError:
         return Modality.unknown.name
-
-
-def stages_in_mask(stage_mask: int) -> tuple[str, ...]:
-    """Names of the finished stages in a request's `stage_mask`, in pipeline order."""
-    return tuple(stage_name(bit) for bit in range(64) if stage_mask >> bit & 1)

@@ -78,10 +78,6 @@ def _row(cost: MarkCost) -> dict[str, Any]:
     }
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, str]:
-    return f"{row['ns_min']:.0f}", f"{row['ns_median']:.0f}"
-
-
 def _print(report: dict[str, Any]) -> None:
     host = report["host"]
     say(f"rung {host['rung']}, kernel {host['kernel']}, {host['cpu']}, Python {host['versions']['python']}")
@@ -89,7 +85,7 @@ def _print(report: dict[str, Any]) -> None:
     for row in report["marks"]:
         cells.setdefault((row["language"], row["kind"]), {})[row["listening"]] = row
     print_table(
-        ("from", "mark", "idle ns", "median", "listening ns", "median"),
+        ("from", "mark", "idle ns, least", "median", "listening ns, least", "median"),
         [
             (
                 language,

@@ -94,8 +94,6 @@ GRAPH_HANDLE = 1
 """All graphs of a process count as one function: an executable graph has no name."""
 FUNCTION_IS_GRAPH = 3
 FUNCTION_LEARNS = 0x80
-STEP_SHORT_LAUNCHES = 32
-STEP_TOKEN_BYTES = 65_536
 PHASE_LAUNCHES = 1024
 
 
