@@ -9,9 +9,10 @@ TESTS := $(VENV)/.complete-tests
 PREFIX ?= /opt/hotstage
 DESTDIR ?=
 PYTEST := $(BIN)/python -m pytest
-SELECTED := not image and not clean_debian and not long
+SELECTED := not image and not clean_debian and not long and not torch
+TORCH := torch==2.14.1
 
-.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside long packages wheel deb image install uninstall
+.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside long test-torch packages wheel deb image install uninstall
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -46,6 +47,16 @@ lint: setup-tests ## format, lint, types, import contracts, generated files
 
 long: setup-tests ## what would take `make test` beyond a quarter of an hour
 	$(PYTEST) -m long tests
+
+# TORCH_PYTHON=/path/to/python takes a PyTorch that is installed already
+test-torch: setup-tests $(if $(TORCH_PYTHON),,.venv-torch/.complete) ## real PyTorch under the probes, without a GPU: 5.5 GB of wheels, not part of test
+	HOTSTAGE_TORCH_PYTHON=$(or $(TORCH_PYTHON),.venv-torch/bin/python) $(PYTEST) -s -m torch tests/pytorch
+
+.venv-torch/.complete:
+	@echo "installing $(TORCH) and what it needs into .venv-torch: 5.5 GB, some minutes"
+	@$(PYTHON) -m venv .venv-torch
+	@.venv-torch/bin/python -m pip install -qq --disable-pip-version-check $(TORCH) numpy
+	@touch $@
 
 unit integration: setup-tests ## one layer of the tests
 	$(PYTEST) tests/$@
@@ -113,5 +124,5 @@ generate: setup-tests ## write the generated files anew: example configuration, 
 
 clean: ## remove what the build made
 	$(MAKE) -C bpf clean
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-torch build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find agent dashboards -name '*.egg-info' -prune -exec rm -rf {} + -o -name '*.so' -delete

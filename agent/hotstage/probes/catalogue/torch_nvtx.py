@@ -21,6 +21,7 @@ _FUNCTIONS = (
 TORCH_NVTX = LibrarySpec(
     kind="torch_nvtx",
     layer=0,
+    has_placement_rule=True,
     calls=tuple(
         CallSpec(
             call_id=call_id,
