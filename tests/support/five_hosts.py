@@ -52,11 +52,15 @@ class FiveHosts:
     lxcfs_stat: Path
     new_driver: Path
 
-    def fired(self) -> set[tuple[str, str]]:
-        """(host, alert) that fired in the last minutes, by Prometheus itself."""
+    def fired(self) -> dict[tuple[str, str], list[dict[str, str]]]:
+        """(host, alert) that fired in the last minutes, by Prometheus itself, with all labels of each."""
         by_target = {host.target: name for name, host in self.hosts.items()}
         found = self.alarms.prometheus.query_range('ALERTS{alertstate="firing"}', seconds=240)
-        return {(by_target[each.labels["instance"]], each.labels["alertname"]) for each in found}
+        fired: dict[tuple[str, str], list[dict[str, str]]] = {}
+        for each in found:
+            key = (by_target[each.labels["instance"]], each.labels["alertname"])
+            fired.setdefault(key, []).append(dict(each.labels))
+        return fired
 
     def do(self, host: str, word: str) -> None:
         do(self.programs[host], word)

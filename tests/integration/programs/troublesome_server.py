@@ -60,7 +60,8 @@ def exhaust() -> None:
 
 
 def flood() -> None:
-    for _ in range(400):
+    """More than a ring of 16 KiB holds, and so few that one of the usual size lasts for seconds."""
+    for _ in range(30):
         serve("/v1/flood")
 
 
@@ -97,7 +98,7 @@ def main() -> None:
             case ["fail"]:
                 without_end(lambda: serve("/v1/failing", "error"), 0.2)
             case ["flood"]:
-                without_end(flood, 0.05)
+                without_end(flood, 0.02)
             case ["crowd"]:
                 crowd()
             case ["map", path]:
