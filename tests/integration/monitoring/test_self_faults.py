@@ -21,13 +21,14 @@ QUIET_SECONDS = SLOW_FROM_SECONDS - 3
 FOLLOWING = {
     ("slow", "HotstageStageSlow"),
     ("slow", "HotstageBreakerOpenDryRun"),
-    ("flooded", "HotstageTelemetryLost"),
     ("flooded", "HotstageCollectorStale"),
     ("idle", "HotstageSeriesDropped"),
     ("idle", "HotstageTicksLate"),
     *((host, "HotstageOutboxNotDrained") for host in ("slow", "flooded", "idle")),
+    *((host, "HotstageTelemetryLost") for host in ("slow", "crowded", "peer", "idle", "flooded")),
 }
-"""What the same faults cause besides; no host has a notifier, only their Prometheus tells."""
+"""What the same faults cause besides; no host has a notifier, only their Prometheus tells. Where five agents
+and what they watch fill the machine, one of them may be kept from its ring for too long, and says so."""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,8 @@ def test_an_agent_that_answers_and_does_not_tick_is_told_and_goes_on_when_it_can
 def test_each_fired_where_its_fault_was_and_nothing_else_but_what_follows_from_it(five):
     expected = {(host, alert) for alert, (host, _) in (ON_FIVE_HOSTS | LAST).items()}
     fired = five.fired()
-    assert {key: labels for key, labels in fired.items() if key not in expected | FOLLOWING} == {}
+    unexpected = {key: labels for key, labels in fired.items() if key not in expected | FOLLOWING}
+    assert not unexpected, unexpected
     assert expected <= fired.keys()
     assert five.alarms.broken_rules() == []
     assert five.alarms.receiver.totals()["rejected"] == 0
