@@ -19,6 +19,7 @@
 #include "include/call_counts.h"
 #include "include/call_stack.h"
 #include "include/inference.h"
+#include "include/sizes.h"
 
 #define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
 #define LAUNCH_CONFIG_STREAM 32 /* offsetof(CUlaunchConfig, hStream), cuda.h */
@@ -88,6 +89,8 @@ static __always_inline __u64 argument_of(struct pt_regs *ctx, const struct call_
 		return PT_REGS_PARM1(ctx);
 	if (!spec->bytes_argument)
 		return 0;
+	if (spec->bytes_argument >= HOTSTAGE_BYTES_IN_2D)
+		return bytes_in_memory(ctx, spec->bytes_argument);
 	bytes = register_argument(ctx, spec->bytes_argument) << (spec->bytes_shift & 3);
 	if (spec->factor_argument)
 		bytes *= register_argument(ctx, spec->factor_argument);

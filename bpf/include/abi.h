@@ -95,6 +95,7 @@ enum hotstage_loss {
 	REFUSED_TOKENS = 20,	  /* a number of tokens that is negative or beyond 32 bits */
 	LOST_FUNCTIONS = 21, /* functions, function_counts or streams, or a share of it, is full */
 	LOST_NVTX_RANGES = 22, /* an NVTX range was nothing: nvtx_unknown or nvtx_stacks is full */
+	LOST_BATCH_SIZES = 31, /* a batched copy of more parts than are read: its bytes are too few */
 	HOTSTAGE_LOSSES = 32,
 };
 
@@ -114,6 +115,12 @@ enum hotstage_effect {
 /* Where an argument is: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
 #define HOTSTAGE_ARGUMENT_NONE 0
 #define HOTSTAGE_STREAM_IN_LAUNCH_CONFIG 64 /* CUlaunchConfig.hStream, behind argument 1 */
+
+/* Where a size is that is in no register; column `bytes_argument` of call_spec. */
+#define HOTSTAGE_BYTES_IN_2D 64	   /* a CUDA_MEMCPY2D behind argument 1 */
+#define HOTSTAGE_BYTES_IN_3D 65	   /* a CUDA_MEMCPY3D behind argument 1 */
+#define HOTSTAGE_BYTES_IN_BATCH 66 /* argument 4 sizes behind argument 3 */
+#define HOTSTAGE_BATCH_SIZES 64	   /* of which so many are read */
 
 /* Into which of its thread's sums a call's time goes; column `wait` of call_spec. */
 enum hotstage_wait {

@@ -11,6 +11,8 @@ from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.terminal import print_json, print_table, say
 from hotstage.probes.losses import MEANINGS, UNKNOWN
 
+_SHOWN_SYMBOLS = 6
+
 
 @click.command()
 @reading
@@ -32,7 +34,7 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
         empty="no process uses a CUDA library or the marks yet; hotstage attaches when one does",
     )
     print_table(
-        ("symbol", "why it is not probed", "library"),
+        ("why not probed", "symbols", "which", "library"),
         _missed(body),
         empty="every symbol of the catalogue is there",
     )
@@ -53,4 +55,17 @@ def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _missed(body: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return [(miss["symbol"], miss["reason"], miss["library"]) for miss in body["missed"]]
+    """One row for each reason and library, what is as it should be last."""
+    groups: dict[tuple[bool, str, str], list[str]] = {}
+    for miss in body["missed"]:
+        key = (bool(miss.get("is_expected")), miss["reason"], miss["library"])
+        groups.setdefault(key, []).append(miss["symbol"])
+    return [
+        (reason + (" (as it should be)" if is_expected else ""), len(symbols), _some(symbols), library)
+        for (is_expected, reason, library), symbols in sorted(groups.items())
+    ]
+
+
+def _some(symbols: list[str]) -> str:
+    rest = len(symbols) - _SHOWN_SYMBOLS
+    return ", ".join(symbols[:_SHOWN_SYMBOLS]) + (f" and {rest} more" if rest > 0 else "")

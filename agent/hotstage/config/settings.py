@@ -51,6 +51,13 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
             description="step over proven first instructions to an emulated one; false probes at the symbol"
         ),
     ] = True
+    tier: Annotated[
+        Literal["T0", "T1", "T2"],
+        Meta(
+            description="calls that are probed: T0 allocations, waits, graphs, collectives; T1 launches and"
+            " copies too; T2 events and queries too, which are frequent"
+        ),
+    ] = "T1"
     nvtx_torch: Annotated[
         bool,
         Meta(

@@ -159,7 +159,7 @@ class LiveSources:
             fast_tick_p99_seconds=own.fast_tick_p99_seconds,
             slow_tick_p99_seconds=own.slow_tick_p99_seconds,
             attached_symbols=self._engine.points_in_use(),
-            missed_symbols=len(coverage.missed),
+            missed_symbols=sum(not each.is_expected for each in coverage.missed),
             map_bytes=own.map_bytes,
             page_dropped=page_dropped,
             is_ticking=not self._is_late(self._seconds_since_tick()),

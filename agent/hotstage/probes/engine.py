@@ -24,7 +24,7 @@ from hotstage.config.settings import ProbesConfig
 from hotstage.errors import HotstageError, LoadError, PreflightError
 from hotstage.probes.attachments import Attachments
 from hotstage.probes.catalogue import LIBRARIES
-from hotstage.probes.catalogue.spec import call_spec_table
+from hotstage.probes.catalogue.spec import Tier, call_spec_table
 from hotstage.probes.coverage import CallTotals, Coverage, DiscoveryHealth, Side
 from hotstage.probes.departures import Departures
 from hotstage.probes.discovery.libraries import is_library, is_library_or_torch
@@ -328,6 +328,7 @@ class ProbeEngine:
                 inspect_library,
                 fast_placement=config.fast_placement,
                 essential_only=self.rung == Rung.PERF,
+                tier=Tier[config.tier],
             ),
             deadline_seconds=config.discovery_deadline_seconds,
             is_own=self._is_own,

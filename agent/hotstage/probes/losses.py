@@ -140,6 +140,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "work inside it counts as if the range were not there",
         "look for a program that makes up a name for each range",
     ),
+    "lost_batch_sizes": LossMeaning(
+        "a batched copy had more than 64 parts, only their sizes were read",
+        "bytes of that call are too few; its count and time are right",
+        "nothing to do: the count of such copies says how far the bytes are off",
+    ),
     "unclaimed_batch_shares": LossMeaning(
         "a member of a batch is no request in flight, or a batch had too many parts",
         "its share of the batch's launches belongs to no request",

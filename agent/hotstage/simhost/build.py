@@ -58,6 +58,7 @@ LIBRARIES = (
             "cuda_launch.c",
             "cuda_memory.c",
             "cuda_virtual.c",
+            "cuda_unsupported.c",
             "page.c",
         ),
         link=("-lpthread", "-ldl"),

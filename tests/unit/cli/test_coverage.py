@@ -71,5 +71,5 @@ def test_a_loss_of_another_version_is_told_as_unknown(said) -> None:
 
 def test_paths_stand_under_a_header_that_says_so(said) -> None:
     lines = said()
-    at = lines.index("symbol\twhy it is not probed\tlibrary")
-    assert lines[at + 1] == "cuFoo\tnot in this library\t/lib/libcuda.so"
+    at = lines.index("why not probed\tsymbols\twhich\tlibrary")
+    assert lines[at + 1] == "not in this library\t1\tcuFoo\t/lib/libcuda.so"

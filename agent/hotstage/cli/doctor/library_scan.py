@@ -19,6 +19,7 @@ from hotstage.cli.doctor.host import Host
 from hotstage.errors import AttachError
 from hotstage.host.containers import container_of
 from hotstage.probes.catalogue import LIBRARIES
+from hotstage.probes.catalogue.spec import Tier
 from hotstage.probes.discovery.libraries import is_library, library_kind
 from hotstage.probes.discovery.lookups import Lookups, Outcome
 from hotstage.probes.discovery.processes import (
@@ -234,10 +235,10 @@ def _open(host: Host, file: LibraryFile, lookups: Lookups) -> None:
 
 
 def _inspecting(host: Host, pid: int, mapping: Mapping) -> Callable[[], Plan]:
-    proc, fast = host.proc, host.config.probes.fast_placement
+    proc, fast, tier = host.proc, host.config.probes.fast_placement, Tier[host.config.probes.tier]
 
     def inspect() -> Plan:
-        candidate = inspect_library(proc, pid, mapping, fast_placement=fast)
+        candidate = inspect_library(proc, pid, mapping, fast_placement=fast, tier=tier)
         try:
             kind = candidate.parsed.library.kind
             known = next((spec for spec in LIBRARIES if spec.kind == kind), None)

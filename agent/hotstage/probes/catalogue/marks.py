@@ -6,7 +6,7 @@ The functions stand in `libhotstage_marks.so`; the Python extension and the NVTX
 
 from __future__ import annotations
 
-from hotstage.probes.catalogue.spec import CallSpec, Family, LibrarySpec
+from hotstage.probes.catalogue.spec import CallSpec, Family, Layer, LibrarySpec
 from hotstage.probes.loader.base import PointKind
 
 _POINTS = (
@@ -25,7 +25,7 @@ _POINTS = (
 
 MARKS = LibrarySpec(
     kind="marks",
-    layer=0,
+    layer=Layer.DRIVER,
     calls=tuple(
         CallSpec(call_id=call_id, name=symbol, kind=kind, family=Family.MARK, is_essential=True)
         for call_id, symbol, kind in _POINTS

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a catalogue row: which call, how it is probed, where its size and stream are. No symbol here.
+"""The shape of a catalogue row: which call, since when, how it is probed, where its size and stream are. No
+symbol here.
 
-Argument positions are 1-based as in the C prototype; 0 means that the call has none.
+Argument positions are 1-based as in the C prototype; 0 means that the call has none. Where the machine keeps
+an argument is `bpf/include/arguments.h`'s matter: six registers and then the stack on x86-64, eight on arm64.
 """
 
 from __future__ import annotations
@@ -16,9 +18,16 @@ from hotstage.probes.loader.base import PointKind
 from hotstage.probes.maps.layout import CALL_SPEC_DTYPE, CALLS_MAX
 
 STREAM_IN_LAUNCH_CONFIG = 64
-"""The stream stands 32 bytes behind the first argument (CUlaunchConfig.hStream in cuda.h)."""
+"""The stream stands 32 bytes behind the first argument (CUlaunchConfig.hStream in cuda.h, and the stream of
+cudaLaunchConfig_t in driver_types.h).
+"""
+BYTES_IN_2D, BYTES_IN_3D, BYTES_IN_BATCH = 64, 65, 66
+"""The size is in memory: width × height of a CUDA_MEMCPY2D, width × height × depth of a CUDA_MEMCPY3D behind
+the first argument (cuda.h); the sum of as many sizes behind the third argument as the fourth one says.
+"""
 
 _LAST_STACK_ARGUMENT = 9
+_SIZES_IN_MEMORY = (BYTES_IN_2D, BYTES_IN_3D, BYTES_IN_BATCH)
 
 
 class Family(StrEnum):
@@ -36,6 +45,30 @@ class Family(StrEnum):
     CONTEXT = "context"
     HANDLE = "handle"
     MARK = "mark"
+    HOST_FUNCTION = "host_function"
+    POOL = "pool"
+    ACCESS = "access"
+    EVENT = "event"
+    MODULE = "module"
+
+
+class Layer(IntEnum):
+    """Who answers a call. One piece of work is one call of each layer at most; layers are never added up."""
+
+    DRIVER = 0
+    RUNTIME = 1
+    LIBRARY = 2
+
+
+class Tier(IntEnum):
+    """How a row is thought of when probes are spared: `[probes] tier` says up to which rows are attached."""
+
+    T0 = 0
+    """Seldom and telling: allocations, waits, graphs, contexts."""
+    T1 = 1
+    """Often, summed in the kernel: launches, copies, fills."""
+    T2 = 2
+    """Often, and seldom asked for: events, queries, access rights."""
 
 
 class Direction(StrEnum):
@@ -104,6 +137,13 @@ class CallSpec:
     """Where a launch has its function: 1 or 2, or `layout.FUNCTION_IS_GRAPH`."""
     is_essential: bool = False
     """Probed on rung P too, where every probe costs 0.1 s to detach."""
+    tier: Tier = Tier.T1
+    since: str = ""
+    """The oldest version that is known to have `name`: a driver (`550`), or a release of CUDA (`13.5`); empty
+    for what the oldest one looked at has (driver 535, cudart 11.8).
+    """
+    until: str = ""
+    """The last version that is known to have it, empty for what the newest one looked at has."""
 
     def __post_init__(self) -> None:
         if not 0 < self.call_id < CALLS_MAX:
@@ -113,7 +153,7 @@ class CallSpec:
                 f"{self.name}: {self.bytes_per_element} bytes an element is no power of two up to 8"
             )
         for position in (self.bytes_argument, self.factor_argument, self.device_argument):
-            if not 0 <= position <= 6:
+            if not 0 <= position <= 6 and position not in _SIZES_IN_MEMORY:
                 raise ValueError(f"{self.name}: argument {position} is not in a register (1..6, 0 = none)")
         if (
             self.stream_argument != STREAM_IN_LAUNCH_CONFIG
@@ -152,11 +192,12 @@ class LibrarySpec:
     """One library and its calls; how its file is called is in `discovery/libraries.py`."""
 
     kind: str
-    layer: int
-    """0 driver, 1 runtime: layers are never added up."""
+    layer: Layer
     calls: tuple[CallSpec, ...]
     has_placement_rule: bool = False
     """Whether the first-instruction rule of `placement.py` was proven on this library."""
+    ignored: frozenset[str] = frozenset()
+    """Exports that look like variants of a row and are something else."""
 
     def __post_init__(self) -> None:
         symbols = [symbol for call in self.calls for symbol in call.symbols]

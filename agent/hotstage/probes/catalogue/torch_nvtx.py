@@ -7,7 +7,7 @@ local symbols; a copy of each compilation unit is numbered (`nvtxRangePushA#2`).
 
 from __future__ import annotations
 
-from hotstage.probes.catalogue.spec import CallSpec, Family, LibrarySpec
+from hotstage.probes.catalogue.spec import CallSpec, Family, Layer, LibrarySpec
 from hotstage.probes.loader.base import PointKind
 
 COPIES = 4
@@ -20,7 +20,7 @@ _FUNCTIONS = (
 
 TORCH_NVTX = LibrarySpec(
     kind="torch_nvtx",
-    layer=0,
+    layer=Layer.DRIVER,
     has_placement_rule=True,
     calls=tuple(
         CallSpec(

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.placement import CODE_BYTES, hazard_of, place
-from hotstage.probes.catalogue.spec import CallSpec, LibrarySpec
+from hotstage.probes.catalogue.spec import CallSpec, LibrarySpec, Tier
+from hotstage.probes.catalogue.variants import new_variants
 from hotstage.probes.discovery.elf import Symbol
 from hotstage.probes.discovery.libraries import ParsedLibrary, close_library, open_library
 from hotstage.probes.discovery.processes import Mapping
@@ -26,11 +27,16 @@ _PATCHED = (0xCC, 0xE8)
 
 @dataclass(frozen=True, slots=True)
 class MissedSymbol:
-    """A catalogued symbol that is not probed, and why."""
+    """A symbol that is not probed, and why: a catalogued one, or a new variant of one.
+
+    `is_expected` where it is as it should be: the library is older than the symbol, or a setting leaves it
+    out.
+    """
 
     library: str
     symbol: str
     reason: str
+    is_expected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +57,17 @@ def inspect_library(
     *,
     fast_placement: bool = True,
     essential_only: bool = False,
+    tier: Tier = Tier.T1,
 ) -> Candidate:
     """Open what `pid` has mapped and plan its probes; the caller owns the descriptor. Raises AttachError.
 
-    `fast_placement` off: every probe stands at its symbol.
+    `fast_placement` off: every probe stands at its symbol. Calls above `tier` are left out.
     """
     parsed = open_library(proc_root, pid, mapping)
     try:
-        points, missed = plan(parsed, LIBRARIES, fast_placement=fast_placement, essential_only=essential_only)
+        points, missed = plan(
+            parsed, LIBRARIES, fast_placement=fast_placement, essential_only=essential_only, tier=tier
+        )
         is_patched = bool(points) and is_probed(proc_root, pid, mapping, parsed.library.fd, points)
     except BaseException:
         close_library(parsed)
@@ -76,8 +85,9 @@ def plan(
     *,
     fast_placement: bool = True,
     essential_only: bool = False,
+    tier: Tier = Tier.T1,
 ) -> tuple[tuple[AttachPoint, ...], tuple[MissedSymbol, ...]]:
-    """Points of every catalogued symbol the library exports, one per address; and what it lacks.
+    """Points of every catalogued symbol the library exports, one per address; and what is not probed.
 
     Names that share an address (aliases) are probed once: a duplicate would count every call twice.
     `essential_only` is for rung P, where every probe costs 0.1 s to detach.
@@ -90,10 +100,8 @@ def plan(
     missed: list[MissedSymbol] = []
     for call in spec.calls:
         present = [symbol for symbol in call.symbols if symbol in elf.functions]
-        if not present:
-            missed.append(MissedSymbol(library.path, call.name, "not exported"))
-        if essential_only and not call.is_essential:
-            missed.append(MissedSymbol(library.path, call.name, "left out on rung P: slow to detach"))
+        if left_out := _left_out(call, bool(present), essential_only, tier):
+            missed.append(MissedSymbol(library.path, call.name, *left_out))
             continue
         for symbol in present:
             function = elf.functions[symbol]
@@ -105,7 +113,22 @@ def plan(
                 missed.append(MissedSymbol(library.path, symbol, hazard))
             else:
                 points.setdefault(point.symbol_offset, point)
+    missed += [
+        MissedSymbol(library.path, symbol, f"a new variant of {like}: the catalogue has no row of it")
+        for symbol, like in new_variants(spec, elf.functions).items()
+    ]
     return tuple(points.values()), tuple(missed)
+
+
+def _left_out(call: CallSpec, is_present: bool, essential_only: bool, tier: Tier) -> tuple[str, bool] | None:
+    """Why a call is not probed, and whether that is as it should be; None when it is."""
+    if not is_present:
+        return "not exported", bool(call.since or call.until)
+    if call.tier > tier:
+        return f"of tier {call.tier.name}, above probes.tier", True
+    if essential_only and not call.is_essential:
+        return "left out on rung P: slow to detach", True
+    return None
 
 
 def _point(spec: LibrarySpec, call: CallSpec, function: Symbol, code: bytes, fast: bool) -> AttachPoint:

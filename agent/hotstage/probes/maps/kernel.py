@@ -38,8 +38,8 @@ _PROCESS_SHARE = 4
 single one can crowd out the others.
 """
 
-_LOSS_COUNTS = struct.Struct(f"<{len(layout.Loss)}Q")
-_LOSS_NAMES = tuple(loss.name.lower() for loss in layout.Loss)
+_LOSS_COUNTS = struct.Struct(f"<{layout.LOSS_ROWS}Q")
+_LOSS_NAMES = tuple((loss.name.lower(), loss.value) for loss in layout.Loss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,8 @@ class KernelMaps:
 
     def losses(self) -> dict[str, int]:
         """Cumulative, by lower-case name; every name is there."""
-        return dict(zip(_LOSS_NAMES, _LOSS_COUNTS.unpack_from(self._losses), strict=True))
+        counts = _LOSS_COUNTS.unpack_from(self._losses)
+        return {name: counts[row] for name, row in _LOSS_NAMES}
 
     def request_counts(self) -> dict[int, int]:
         """pid → requests that it began and that are in `pipeline_state`; 0 for one whose all have ended."""

@@ -57,6 +57,7 @@ class Loss(IntEnum):
     REFUSED_TOKENS = 20
     LOST_FUNCTIONS = 21
     LOST_NVTX_RANGES = 22
+    LOST_BATCH_SIZES = 31
 
 
 LOSS_ROWS = 32

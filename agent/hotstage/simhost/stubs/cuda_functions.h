@@ -6,6 +6,76 @@
 #ifndef HOTSTAGE_SIMHOST_CUDA_FUNCTIONS_H
 #define HOTSTAGE_SIMHOST_CUDA_FUNCTIONS_H
 
+/* What the real one exports and the simulation cannot do: entered, counted, answered with "not supported". */
+#define CUDA_UNSUPPORTED(X)                     \
+	X(cuLaunchCooperativeKernelMultiDevice) \
+	X(cuLaunch) \
+	X(cuLaunchGrid) \
+	X(cuLaunchGridAsync) \
+	X(cuLaunchHostFunc) \
+	X(cuStreamAddCallback) \
+	X(cuMemHostRegister_v2) \
+	X(cuMemHostUnregister) \
+	X(cuMemPoolCreate) \
+	X(cuMemPoolDestroy) \
+	X(cuMemPoolTrimTo) \
+	X(cuMemSetAccess) \
+	X(cuMemImportFromShareableHandle) \
+	X(cuArrayCreate_v2) \
+	X(cuArray3DCreate_v2) \
+	X(cuArrayDestroy) \
+	X(cuMipmappedArrayCreate) \
+	X(cuMipmappedArrayDestroy) \
+	X(cuIpcOpenMemHandle_v2) \
+	X(cuIpcCloseMemHandle) \
+	X(cuMemcpyPeer) \
+	X(cuMemcpy2D_v2) \
+	X(cuMemcpy2DUnaligned_v2) \
+	X(cuMemcpy2DAsync_v2) \
+	X(cuMemcpy3D_v2) \
+	X(cuMemcpy3DAsync_v2) \
+	X(cuMemcpy3DPeer) \
+	X(cuMemcpy3DPeerAsync) \
+	X(cuMemcpyAtoA_v2) \
+	X(cuMemcpyAtoD_v2) \
+	X(cuMemcpyAtoH_v2) \
+	X(cuMemcpyAtoHAsync_v2) \
+	X(cuMemcpyDtoA_v2) \
+	X(cuMemcpyHtoA_v2) \
+	X(cuMemcpyHtoAAsync_v2) \
+	X(cuMemPrefetchAsync) \
+	X(cuMemPrefetchAsync_v2) \
+	X(cuMemsetD16_v2) \
+	X(cuMemsetD16Async) \
+	X(cuMemsetD2D8_v2) \
+	X(cuMemsetD2D8Async) \
+	X(cuMemsetD2D16_v2) \
+	X(cuMemsetD2D16Async) \
+	X(cuMemsetD2D32_v2) \
+	X(cuMemsetD2D32Async) \
+	X(cuEventRecordWithFlags) \
+	X(cuStreamWaitValue32_v2) \
+	X(cuStreamWaitValue64_v2) \
+	X(cuGraphInstantiate) \
+	X(cuGraphInstantiate_v2) \
+	X(cuGraphExecUpdate) \
+	X(cuGraphExecUpdate_v2) \
+	X(cuGraphUpload) \
+	X(cuStreamBeginCapture) \
+	X(cuCtxCreate_v3) \
+	X(cuCtxDestroy_v2) \
+	X(cuDevicePrimaryCtxReset_v2) \
+	X(cuCtxDetach) \
+	X(cuLibraryGetKernel) \
+	X(cuKernelGetFunction) \
+	X(cuModuleLoad) \
+	X(cuModuleLoadDataEx) \
+	X(cuModuleLoadFatBinary) \
+	X(cuModuleUnload) \
+	X(cuLibraryLoadData) \
+	X(cuLibraryLoadFromFile) \
+	X(cuLibraryUnload)
+
 #define CUDA_FUNCTIONS(X)            \
 	X(cuInit)                    \
 	X(cuDriverGetVersion)        \
@@ -92,6 +162,7 @@
 	X(cuMemsetD8_v2)             \
 	X(cuMemsetD8Async)           \
 	X(cuMemsetD32_v2)            \
-	X(cuMemsetD32Async)
+	X(cuMemsetD32Async)          \
+	CUDA_UNSUPPORTED(X)
 
 #endif

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libcuda.so.1: memory. Allocations, addresses, pools; copies by direction; fills.
+
+A size that stands in a structure or an array is read there (`BYTES_IN_…`); of copies between arrays of
+another shape only how many there were is known.
+"""
+
+from __future__ import annotations
+
+from hotstage.probes.catalogue.cuda_rows import copy, fill, memory
+from hotstage.probes.catalogue.spec import (
+    BYTES_IN_2D,
+    BYTES_IN_3D,
+    BYTES_IN_BATCH,
+    CallSpec,
+    Direction,
+    Family,
+    Tier,
+)
+
+_HTOD, _DTOH, _DTOD = Direction.HOST_TO_DEVICE, Direction.DEVICE_TO_HOST, Direction.DEVICE_TO_DEVICE
+_ALLOC, _FREE, _POOL = Family.ALLOC, Family.FREE, Family.POOL
+
+_ALLOCATIONS = (
+    memory(16, "cuMemAlloc_v2", _ALLOC, size=2, essential=True),
+    memory(17, "cuMemAllocPitch_v2", _ALLOC, size=3, factor=4),
+    memory(18, "cuMemAllocManaged", _ALLOC, size=2, essential=True),
+    memory(19, "cuMemAllocAsync", _ALLOC, size=2, stream=3, essential=True),
+    memory(20, "cuMemAllocFromPoolAsync", _ALLOC, size=2, stream=4),
+    memory(21, "cuMemFree_v2", _FREE, essential=True),
+    memory(22, "cuMemFreeAsync", _FREE, stream=2, essential=True),
+    memory(23, "cuMemHostAlloc", _ALLOC, size=2),
+    memory(24, "cuMemAllocHost_v2", _ALLOC, size=2),
+    memory(25, "cuMemFreeHost", _FREE),
+    memory(26, "cuMemCreate", _ALLOC, size=2, essential=True),
+    memory(27, "cuMemRelease", _FREE, essential=True),
+    memory(28, "cuMemMap", _ALLOC, size=2),
+    memory(29, "cuMemUnmap", _FREE, size=2),
+    memory(30, "cuMemAddressReserve", _ALLOC, size=2),
+    memory(31, "cuMemAddressFree", _FREE, size=2),
+    memory(32, "cuMemHostRegister_v2", _ALLOC, size=2),
+    memory(33, "cuMemHostUnregister", _FREE),
+    memory(34, "cuMemPoolCreate", _POOL),
+    memory(35, "cuMemPoolDestroy", _POOL),
+    memory(36, "cuMemPoolTrimTo", _POOL),
+    memory(37, "cuMemSetAccess", Family.ACCESS, size=2, tier=Tier.T2),
+    memory(38, "cuMemImportFromShareableHandle", _ALLOC),
+    memory(150, "cuArrayCreate_v2", _ALLOC),
+    memory(151, "cuArray3DCreate_v2", _ALLOC),
+    memory(152, "cuArrayDestroy", _FREE),
+    memory(153, "cuMipmappedArrayCreate", _ALLOC),
+    memory(154, "cuMipmappedArrayDestroy", _FREE),
+    memory(155, "cuIpcOpenMemHandle_v2", _ALLOC, variants=("cuIpcOpenMemHandle",)),
+    memory(156, "cuIpcCloseMemHandle", _FREE),
+)
+
+_COPIES = (
+    copy(40, "cuMemcpyHtoD_v2", _HTOD, essential=True),
+    copy(41, "cuMemcpyDtoH_v2", _DTOH, essential=True),
+    copy(42, "cuMemcpyDtoD_v2", _DTOD, essential=True),
+    copy(43, "cuMemcpyHtoDAsync_v2", _HTOD, stream=4, essential=True),
+    copy(44, "cuMemcpyDtoHAsync_v2", _DTOH, stream=4, essential=True),
+    copy(45, "cuMemcpyDtoDAsync_v2", _DTOD, stream=4, essential=True),
+    copy(46, "cuMemcpy", essential=True),
+    copy(47, "cuMemcpyAsync", stream=4, essential=True),
+    copy(48, "cuMemcpyPeerAsync", Direction.PEER, size=5, stream=6),
+    copy(49, "cuMemcpyPeer", Direction.PEER, size=5),
+    copy(50, "cuMemcpy2D_v2", size=BYTES_IN_2D),
+    copy(51, "cuMemcpy2DUnaligned_v2", size=BYTES_IN_2D),
+    copy(52, "cuMemcpy2DAsync_v2", size=BYTES_IN_2D, stream=2),
+    copy(53, "cuMemcpy3D_v2", size=BYTES_IN_3D),
+    copy(54, "cuMemcpy3DAsync_v2", size=BYTES_IN_3D, stream=2),
+    copy(130, "cuMemcpy3DPeer", Direction.PEER, size=BYTES_IN_3D),
+    copy(131, "cuMemcpy3DPeerAsync", Direction.PEER, size=BYTES_IN_3D, stream=2),
+    copy(132, "cuMemcpyAtoA_v2", _DTOD, size=5),
+    copy(133, "cuMemcpyAtoD_v2", _DTOD, size=4),
+    copy(134, "cuMemcpyAtoH_v2", _DTOH, size=4),
+    copy(135, "cuMemcpyAtoHAsync_v2", _DTOH, size=4, stream=5),
+    copy(136, "cuMemcpyDtoA_v2", _DTOD, size=4),
+    copy(137, "cuMemcpyHtoA_v2", _HTOD, size=4),
+    copy(138, "cuMemcpyHtoAAsync_v2", _HTOD, size=4, stream=5),
+    copy(139, "cuMemcpyBatchAsync", size=BYTES_IN_BATCH, stream=9, since="12.9"),
+    copy(140, "cuMemcpyBatchAsync_v2", size=BYTES_IN_BATCH, stream=8, since="13.5"),
+    copy(141, "cuMemcpy3DBatchAsync", size=0, stream=5, since="12.9"),
+    copy(142, "cuMemcpy3DBatchAsync_v2", size=0, stream=4, since="13.5"),
+    copy(143, "cuMemcpyWithAttributesAsync", stream=5, since="13.5"),
+    copy(144, "cuMemcpy3DWithAttributesAsync", size=0, stream=3, since="13.5"),
+    copy(145, "cuFabricCpyBatchAsync", size=0, stream=4, since="13.5"),
+    copy(146, "cuMemPrefetchAsync", size=2, stream=4),
+    copy(147, "cuMemPrefetchAsync_v2", size=2, stream=5),
+    copy(148, "cuMemPrefetchBatchAsync", size=0, stream=8, since="13.5"),
+    copy(149, "cuMemDiscardAndPrefetchBatchAsync", size=0, stream=8, since="13.5"),
+)
+
+_FILLS = (
+    fill(56, "cuMemsetD8_v2"),
+    fill(57, "cuMemsetD32_v2", element_bytes=4),
+    fill(58, "cuMemsetD8Async", stream=4),
+    fill(59, "cuMemsetD32Async", element_bytes=4, stream=4),
+    fill(60, "cuMemsetD16_v2", element_bytes=2),
+    fill(61, "cuMemsetD16Async", element_bytes=2, stream=4),
+    fill(160, "cuMemsetD2D8_v2", size=4, factor=5),
+    fill(161, "cuMemsetD2D8Async", size=4, factor=5, stream=6),
+    fill(162, "cuMemsetD2D16_v2", element_bytes=2, size=4, factor=5),
+    fill(163, "cuMemsetD2D16Async", element_bytes=2, size=4, factor=5, stream=6),
+    fill(164, "cuMemsetD2D32_v2", element_bytes=4, size=4, factor=5),
+    fill(165, "cuMemsetD2D32Async", element_bytes=4, size=4, factor=5, stream=6),
+)
+
+MEMORY_CALLS: tuple[CallSpec, ...] = (*_ALLOCATIONS, *_COPIES, *_FILLS)
