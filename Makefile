@@ -65,6 +65,7 @@ kernel browser: setup-tests ## one kind of test: real BPF, real browser
 	$(PYTEST) -m '$@ and $(SELECTED)' tests
 
 bench: setup-tests ## the published numbers: overhead, counting, marks, stages
+	@$(PYTHON) deploy/system_packages.py --only peers
 	$(BIN)/hotstage bench overhead
 	$(BIN)/hotstage bench counting
 	$(BIN)/hotstage bench marks

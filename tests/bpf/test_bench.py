@@ -45,6 +45,16 @@ def test_counting_is_exact_at_the_rate_that_was_promised(objects: Path) -> None:
     assert report["calls_per_second"] >= 200_000
 
 
+def test_counting_is_exact_through_a_restart_and_while_processes_come_and_go(objects: Path) -> None:
+    report = counting_report(None, processes=2, threads=1, factor=1, short_processes=40)
+    jsonschema.validate(report, SCHEMA)
+    churn = report["churn"]
+    assert report["exact"], churn
+    assert [epoch["short_processes"] for epoch in churn["epochs"]] == [20, 20]
+    assert all(epoch["made"] == epoch["counted"] for epoch in churn["epochs"])
+    assert churn["unobserved"] > 0
+
+
 @pytest.mark.long
 def test_marks_and_nvtx_give_every_launch_its_stage(objects: Path) -> None:
     report = stages_report(6.0, 7, SystemClock(), ("marks", "nvtx"))

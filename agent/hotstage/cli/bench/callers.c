@@ -2,7 +2,7 @@
 /*
  * The target of `bench counting`: THREADS threads that each make LAUNCHES launches and WAITS waits as fast as they can.
  *
- *   callers LIBRARY THREADS LAUNCHES WAITS   ->   `ready`, then after a line on stdin: `made CALLS NANOSECONDS`
+ *   callers LIBRARY THREADS LAUNCHES WAITS   ->   `ready`, then after each `go` on stdin: `made CALLS NANOSECONDS`
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 typedef uint64_t twin(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
@@ -48,18 +49,18 @@ int main(int argc, char **argv)
 		return 2;
 	puts("ready");
 	fflush(stdout);
-	if (!fgets(line, sizeof(line), stdin))
-		return 1;
-	clock_gettime(CLOCK_MONOTONIC, &began);
-	for (unsigned i = 0; i < threads; i++)
-		if (pthread_create(&running[i], 0, work, 0))
-			return 1;
-	for (unsigned i = 0; i < threads; i++)
-		pthread_join(running[i], 0);
-	clock_gettime(CLOCK_MONOTONIC, &ended);
-	printf("made %llu %lld\n", (unsigned long long)threads * (launches + waits),
-	       (long long)(ended.tv_sec - began.tv_sec) * 1000000000 + ended.tv_nsec - began.tv_nsec);
-	fflush(stdout);
-	/* Stay until the counts are read: a thread's state goes with its process. */
-	return fgets(line, sizeof(line), stdin) ? 0 : 1;
+	while (fgets(line, sizeof(line), stdin) && !strcmp(line, "go\n")) {
+		clock_gettime(CLOCK_MONOTONIC, &began);
+		for (unsigned i = 0; i < threads; i++)
+			if (pthread_create(&running[i], 0, work, 0))
+				return 1;
+		for (unsigned i = 0; i < threads; i++)
+			pthread_join(running[i], 0);
+		clock_gettime(CLOCK_MONOTONIC, &ended);
+		printf("made %llu %lld\n", (unsigned long long)threads * (launches + waits),
+		       (long long)(ended.tv_sec - began.tv_sec) * 1000000000 + ended.tv_nsec - began.tv_nsec);
+		fflush(stdout);
+	}
+	/* It stays until the counts are read: a thread's state goes with its process. */
+	return 0;
 }

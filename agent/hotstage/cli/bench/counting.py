@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 import resource
-import select
-import subprocess
 import time
 from contextlib import ExitStack
 from typing import Any
 
 import click
 
+from hotstage.cli.bench.callers import LAUNCHES_PER_ROUND, WAITS_PER_ROUND, Burst, Caller
+from hotstage.cli.bench.churn import churn_report
 from hotstage.cli.bench.targets import Target, compiled, host_facts, opened
 from hotstage.cli.bench.variants import LAUNCH_CALL, WAIT_CALL
 from hotstage.cli.terminal import print_json
-from hotstage.errors import HotstageError
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.spec import call_spec_table
 from hotstage.probes.loader import links
@@ -26,12 +25,12 @@ from hotstage.probes.maps.kernel import KernelMaps
 CALLS_PER_SECOND_BUDGET = 200_000
 METHOD = (
     "processes with several threads each make launches and waits as fast as they can, while the maps are "
-    "read at the agent's ticks (10 Hz and 1 Hz); counted = made, key by key, and every loss counter is zero"
+    "read at the agent's ticks (10 Hz and 1 Hz); then the agent's own engine counts two epochs while short "
+    "processes come and go, with calls in between that it must not count; counted = made, process by process "
+    "and call by call, and every loss counter is zero"
 )
 _FAST_SECONDS = 0.1
 _FAILED, _DEGRADED = 1, 3
-# Primes: a lost or doubled call shows.
-_LAUNCHES_PER_ROUND, _WAITS_PER_ROUND = 100_003, 10_007
 
 
 @click.command()
@@ -41,13 +40,20 @@ _LAUNCHES_PER_ROUND, _WAITS_PER_ROUND = 100_003, 10_007
 @click.option("--processes", type=click.IntRange(1, 64), default=2, show_default=True)
 @click.option("--threads", type=click.IntRange(1, 64), default=3, show_default=True, help="In each process.")
 @click.option("--factor", type=click.IntRange(1, 100), default=3, show_default=True, help="Longer runs.")
+@click.option(
+    "--churn",
+    type=click.IntRange(0, 20_000),
+    default=200,
+    show_default=True,
+    help="Short processes that come and go in a second part, with a restart in its middle; 0 = without it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def counting(rung: str | None, processes: int, threads: int, factor: int, as_json: bool) -> int:
+def counting(rung: str | None, processes: int, threads: int, factor: int, churn: int, as_json: bool) -> int:
     """Count calls made as fast as the machine can, and compare with what was made.
 
     Exit code 1 when a count is wrong, 3 when the machine did not reach the rate.
     """
-    report = counting_report(Rung(rung) if rung else None, processes, threads, factor)
+    report = counting_report(Rung(rung) if rung else None, processes, threads, factor, churn)
     if as_json:
         print_json(report)
     else:
@@ -56,13 +62,39 @@ def counting(rung: str | None, processes: int, threads: int, factor: int, as_jso
             f"{report['lost']} lost, {report['calls_per_second']:,.0f} calls/s, "
             f"reader {report['agent_cpu_ratio']:.1%} of one core"
         )
+        _print_churn(report["churn"])
     if not report["exact"]:
         return _FAILED
     return 0 if report["calls_per_second"] >= CALLS_PER_SECOND_BUDGET else _DEGRADED
 
 
-def counting_report(rung: Rung | None, processes: int, threads: int, factor: int) -> dict[str, Any]:
-    """The report of schemas/bench.json. Raises PreflightError, LoadError, PrivilegeError."""
+def _print_churn(churn: dict[str, Any] | None) -> None:
+    if churn is None:
+        return
+    epochs = " and ".join(f"{epoch['counted']:,} of {epoch['made']:,}" for epoch in churn["epochs"])
+    lost = sum(epoch["lost"] for epoch in churn["epochs"])
+    click.echo(
+        f"with {churn['short_processes']} short processes and a restart: {epochs} calls counted in two "
+        f"epochs, {lost} lost; {churn['unobserved']:,} calls between them in neither"
+    )
+
+
+def counting_report(
+    rung: Rung | None, processes: int, threads: int, factor: int, short_processes: int = 0
+) -> dict[str, Any]:
+    """The report of schemas/bench.json; `churn` is None without short processes.
+
+    Raises PreflightError, LoadError, PrivilegeError, and HotstageError when a calling process fails.
+    """
+    report = _steady_report(rung, processes, threads, factor)
+    if not short_processes:
+        return {**report, "churn": None}
+    with compiled("twins.S", "callers.c") as folder:
+        churn = churn_report(folder, Rung(report["host"]["rung"]), processes, short_processes)
+    return {**report, "churn": churn, "exact": report["exact"] and churn["exact"]}
+
+
+def _steady_report(rung: Rung | None, processes: int, threads: int, factor: int) -> dict[str, Any]:
     with ExitStack() as stack:
         loader = LibbpfLoader()
         stack.callback(loader.close)
@@ -73,21 +105,14 @@ def counting_report(rung: Rung | None, processes: int, threads: int, factor: int
         folder = stack.enter_context(compiled("twins.S", "callers.c"))
         target = stack.enter_context(opened(folder / "libtwins.so", "twins"))
         stack.callback(links.detach, loader.attach(target.library, _points(target)).links)
-        launches, waits = _LAUNCHES_PER_ROUND * factor, _WAITS_PER_ROUND * factor
-        command = [
-            str(folder / "callers"),
-            str(folder / "libtwins.so"),
-            str(threads),
-            str(launches),
-            str(waits),
-        ]
-        running = [stack.enter_context(_started(command)) for _ in range(processes)]
-        seconds, cpu_seconds = _run(running, maps)
-        expected = {LAUNCH_CALL: threads * launches, WAIT_CALL: threads * waits}
-        made, counted, is_exact = _compare(maps, running, expected)
+        burst = Burst(threads, LAUNCHES_PER_ROUND * factor, WAITS_PER_ROUND * factor)
+        callers = [Caller(folder / "callers", folder / "libtwins.so", burst) for _ in range(processes)]
+        for caller in callers:
+            stack.callback(caller.end)
+        seconds, cpu_seconds = _run(callers, maps)
+        counted, is_exact = _compare(maps, callers, burst)
+        made = burst.calls * processes
         lost = sum(maps.losses().values())
-        for process in running:
-            process.communicate("end\n", timeout=30)
         return {
             "bench": "counting",
             "host": host_facts("libbpf", loaded.rung),
@@ -111,21 +136,13 @@ def _points(target: Target) -> list[AttachPoint]:
     ]
 
 
-def _started(command: list[str]) -> subprocess.Popen[str]:
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    _line(process, "ready")
-    return process
-
-
-def _run(running: list[subprocess.Popen[str]], maps: KernelMaps) -> tuple[float, float]:
+def _run(callers: list[Caller], maps: KernelMaps) -> tuple[float, float]:
     """Let all go, reading at both ticks until all are done: seconds, and our own CPU seconds in them."""
     began, cpu_began = time.perf_counter(), _own_cpu_seconds()
-    for process in running:
-        if process.stdin:
-            process.stdin.write("go\n")
-            process.stdin.flush()
+    for caller in callers:
+        caller.go()
     ticks = 0
-    while any(not _has_answered(process) for process in running):
+    while any(not caller.has_answered() for caller in callers):
         maps.read_fast(time.monotonic_ns())
         if ticks % 10 == 0:
             maps.read_slow(time.monotonic_ns())
@@ -133,37 +150,21 @@ def _run(running: list[subprocess.Popen[str]], maps: KernelMaps) -> tuple[float,
         time.sleep(_FAST_SECONDS)
     cpu_seconds = _own_cpu_seconds() - cpu_began
     wall_seconds = time.perf_counter() - began
-    taken = max(int(_line(process, "made").split()[2]) for process in running) / 1e9
+    taken = max(caller.taken_seconds() for caller in callers)
     return taken, cpu_seconds * taken / wall_seconds
 
 
-def _compare(
-    maps: KernelMaps, running: list[subprocess.Popen[str]], expected: dict[int, int]
-) -> tuple[int, int, bool]:
-    """Made, counted, and whether each process has exactly its own calls."""
+def _compare(maps: KernelMaps, callers: list[Caller], burst: Burst) -> tuple[int, bool]:
+    """Counted, and whether each process has exactly its own calls."""
     sample = maps.read_slow(time.monotonic_ns())
     is_exact, counted = True, 0
-    for process in running:
-        for call, made in expected.items():
-            ours = (sample.keys["tgid"] == process.pid) & (sample.keys["call"] == call)
+    for caller in callers:
+        for call, made in burst.by_call.items():
+            ours = (sample.keys["tgid"] == caller.pid) & (sample.keys["call"] == call)
             found = int(sample.stats["count"][ours].sum())
             counted += found
             is_exact &= found == made
-    return sum(expected.values()) * len(running), counted, is_exact
-
-
-def _has_answered(process: subprocess.Popen[str]) -> bool:
-    """Whether the target has told what it made."""
-    if process.poll() is not None:
-        raise HotstageError(f"a calling process ended with {process.returncode}")
-    return process.stdout is None or bool(select.select([process.stdout], [], [], 0)[0])
-
-
-def _line(process: subprocess.Popen[str], word: str) -> str:
-    line = process.stdout.readline() if process.stdout else ""
-    if not line.startswith(word):
-        raise HotstageError(f"a calling process answered {line!r}, not {word}")
-    return line
+    return counted, is_exact
 
 
 def _own_cpu_seconds() -> float:

@@ -63,6 +63,7 @@ def overhead_report(rung: Rung | None, rounds: int) -> dict[str, Any]:
         "host": host_facts("libbpf", run.rung),
         "method": METHOD,
         "variants": [_variant(row, minimum) for row in run.measured],
+        "not_measured": dict(run.absent),
         "placement": placement,
         "exact": run.made == run.counted and run.lost == 0,
         "made": run.made,
@@ -134,6 +135,8 @@ def _print(report: dict[str, Any]) -> None:
         f"{placement['emulated']} of {placement['symbols']} probes on an emulated instruction, "
         f"{placement['links']} links, detached in {placement['detach_seconds']:.2f} s"
     )
+    for name, reason in report["not_measured"].items():
+        click.echo(f"not measured: {name}: {reason}")
     verdict = "within" if report["within_budget"] else "NOT within"
     counts = f"{report['counted']:,} of {report['made']:,} calls counted, {report['lost']} lost"
     click.echo(f"{counts}; {verdict} the budgets")

@@ -7,21 +7,19 @@ The form is always the same: see `METHOD`. It judges nothing.
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.cli.bench.peers import peers
 from hotstage.cli.bench.targets import Target, compiled, opened
 from hotstage.cli.bench.variants import Variant, reference_types, variants
-from hotstage.errors import HotstageError, PreflightError
+from hotstage.errors import HotstageError
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.spec import call_spec_table
 from hotstage.probes.loader import links
@@ -37,7 +35,6 @@ METHOD = (
     "makes slices of 1,000 calls round robin; ns = least (median) slice / 1,000; ratio = least slice / least "
     "slice of the empty uprobe of the same run"
 )
-_ATTACH_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +54,8 @@ class Run:
     made: int
     counted: int
     lost: int
+    absent: Mapping[str, str]
+    """Variants that could not be measured, and why."""
 
 
 def measure(rung: Rung | None, rounds: int) -> Run:
@@ -74,12 +73,12 @@ def measure(rung: Rung | None, rounds: int) -> Run:
         maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=0, event_gap_ns=0)
         folder = stack.enter_context(compiled("twins.S", "slices.c"))
         target = stack.enter_context(opened(folder / "libtwins.so", "twins"))
-        present = [variant for variant in variants(loaded.rung) if _is_available(variant)]
-        attached = _attach(programs, target, present)
-        stack.callback(links.detach, attached)
-        stack.enter_context(_other_tools(target, present))
+        every = variants(loaded.rung)
+        absent = stack.enter_context(peers(target, every))
+        present = [variant for variant in every if variant.name not in absent]
+        stack.callback(links.detach, _attach(programs, target, present))
         pid, slices = _run_slices(folder, present, rounds)
-        return _result(loaded.rung, maps, pid, present, slices, rounds)
+        return _result(loaded.rung, maps, pid, present, slices, rounds, absent)
 
 
 def _attach(programs: LoadedPrograms, target: Target, present: Sequence[Variant]) -> list[Link]:
@@ -118,6 +117,7 @@ def _result(
     present: Sequence[Variant],
     slices: NDArray[np.float64],
     rounds: int,
+    absent: Mapping[str, str],
 ) -> Run:
     sample = maps.read_slow(0)
     counted = int(sample.stats["count"][sample.keys["tgid"] == pid].sum())
@@ -128,63 +128,5 @@ def _result(
         made=ours * rounds * (CALLS_PER_SLICE + 1),
         counted=counted,
         lost=sum(maps.losses().values()),
+        absent=absent,
     )
-
-
-def _is_available(variant: Variant) -> bool:
-    return variant.command is None or _tool(variant.command) is not None
-
-
-def _tool(name: str) -> str | None:
-    return (
-        shutil.which(name) or shutil.which(f"{name}-bpfcc") or shutil.which(name, path="/usr/share/bcc/tools")
-    )
-
-
-@contextmanager
-def _other_tools(target: Target, present: Sequence[Variant]) -> Iterator[None]:
-    """Other tracers on their own twins, each in its own process, until the block ends."""
-    running = [_start_tool(target, variant) for variant in present if variant.command is not None]
-    try:
-        yield
-    finally:
-        for process in running:
-            process.send_signal(signal.SIGINT)
-        for process in running:
-            process.wait(_ATTACH_SECONDS)
-
-
-def _start_tool(target: Target, variant: Variant) -> subprocess.Popen[bytes]:
-    place = f"{target.library.path}:{variant.twin}"
-    scripts = {
-        "bpftrace_count": ["-e", f"uprobe:{place} {{ @ = count(); }}"],
-        "bpftrace_pair": [
-            "-e",
-            f"uprobe:{place} {{ @s[tid] = nsecs; }} "
-            f"uretprobe:{place} /@s[tid]/ {{ @h = hist(nsecs - @s[tid]); delete(@s[tid]); }}",
-        ],
-        "funclatency": ["-F", place],
-    }
-    tool = _tool(variant.command or "")
-    if tool is None:
-        raise PreflightError(f"{variant.command} is not installed")
-    process = subprocess.Popen(
-        [tool, *scripts[variant.name]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    _wait_until_probed(target, variant, process)
-    return process
-
-
-def _wait_until_probed(target: Target, variant: Variant, process: subprocess.Popen[bytes]) -> None:
-    """Until the tool holds programs and perf events of its own."""
-    deadline = time.monotonic() + _ATTACH_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise HotstageError(f"{variant.command} ended before it was attached to {target.library.path}")
-        descriptors = Path(f"/proc/{process.pid}/fd")
-        names = [str(entry.readlink()) for entry in descriptors.iterdir()]
-        if any("bpf-prog" in name for name in names) and any("perf_event" in name for name in names):
-            time.sleep(1.0)  # the last of its probes
-            return
-        time.sleep(0.05)
-    raise HotstageError(f"{variant.command} was not attached within {_ATTACH_SECONDS:.0f} s")

@@ -48,7 +48,7 @@ def main() -> None:
 
 def serve(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """Compile and load; → (answer, descriptors): programs, then maps, then attached tracepoints."""
-    _prepare_mounts(request.get("build"), request.get("source"))
+    prepare_mounts(request.get("build"), request.get("source"))
     bcc = _import_bcc(Path(request["package"]))
     bpf = bcc.BPF(text=request["text"], cflags=request["cflags"])  # TRACEPOINT_PROBEs attach here
     kinds = {"kprobe": bcc.BPF.KPROBE, "raw_tracepoint": bcc.BPF.RAW_TRACEPOINT}
@@ -84,7 +84,7 @@ def _import_bcc(package: Path) -> Any:
     return module
 
 
-def _prepare_mounts(build: str | None, source: str | None) -> None:
+def prepare_mounts(build: str | None, source: str | None) -> None:
     """What bcc expects at fixed places: tracefs, and headers below /lib/modules/<this kernel>."""
     needs_tracefs = (
         not (_TRACEFS / "events").is_dir() and not Path("/sys/kernel/debug/tracing/events").is_dir()
