@@ -14,7 +14,7 @@ from importlib.resources import files
 
 import msgspec
 
-from hotstage.api import documents, finished, outbox, snapshots
+from hotstage.api import documents, finished, outbox, probes, snapshots
 from hotstage.api.access import Access
 from hotstage.api.bell import Bell
 from hotstage.api.documents import Document
@@ -234,6 +234,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/breakers", breakers, "Circuit breakers and their transitions"),
     Route("POST", "/v1/breakers/{name}/override", override, "Force, disable or reset a breaker"),
     Route("GET", "/v1/coverage", coverage, "What is attached, counted and lost"),
+    Route("GET", "/v1/probes", probes.state, "Whether the probes are switched off, by whom and why"),
+    Route("POST", "/v1/probes", probes.switch, "Switch all probes off, or on again"),
     Route("GET", "/v1/snapshot", snapshots.now, "Requests in flight and where threads are"),
     Route("GET", "/v1/snapshot/plan", snapshots.plan_now, "From where each request in flight can go on"),
     Route("GET", "/v1/snapshots", snapshots.stored_list, "Snapshots of openings, newest first"),

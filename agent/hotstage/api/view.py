@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from hotstage.api.documents import Document
+from hotstage.api.probes import SwitchOrder, no_probes, no_switch
 from hotstage.api.requests import Filter
 from hotstage.breaker.record import BreakerRecord
 from hotstage.clock import Clock, rfc3339
@@ -85,6 +86,10 @@ class Sources:
     """(pid) → why each of its threads counts as what it does, None if it is not followed."""
     heat_weight: str = "requests"
     """`[frame] heat_weight`."""
+    probes: Callable[[], Document] = no_probes
+    """What the kill switch says."""
+    switch_probes: Callable[[SwitchOrder, str], Document] = no_switch
+    """(order, actor) → the same once it is carried out."""
 
 
 class ViewCell:

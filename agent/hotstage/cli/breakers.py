@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import click
 
+from hotstage.cli.client import AgentClient
 from hotstage.cli.reading import agent_client, asking, configuration, reading, understood
 from hotstage.cli.terminal import clock_time, print_json, print_table, say
 from hotstage.errors import PrivilegeError
@@ -92,16 +93,22 @@ def time_left(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
-def _override(action: str, name: str, ttl_seconds: float | None, reason: str, url: str | None) -> None:
+def operating_client(url: str | None, what: str) -> AgentClient:
+    """A client that may be an operator's. Raises PrivilegeError, which says `what` needs one."""
     client = agent_client(url)
     if not client.may_operate:
         path = configuration().http.socket
         raise PrivilegeError(
-            f"overrides go through the agent's socket, or with a token over TLS; {client.address} is neither,"
+            f"{what} through the agent's socket, or with a token over TLS; {client.address} is neither,"
             f" and the socket {path} {_why_not(Path(path))}",
             remedy="name the agent's socket with --socket PATH or HOTSTAGE_SOCKET (a running demo prints"
             " its own), or its address with --agent https://HOST:PORT --token-file FILE",
         )
+    return client
+
+
+def _override(action: str, name: str, ttl_seconds: float | None, reason: str, url: str | None) -> None:
+    client = operating_client(url, "overrides go")
     body = {"action": action, "reason": reason, "ttl_seconds": ttl_seconds}
     answer = client.request("POST", f"/v1/breakers/{quote(name, safe='')}/override", body)
     with understood():

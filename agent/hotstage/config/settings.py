@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from hotstage.config.classes import ClassesConfig
+from hotstage.config.deny import DenyEntry
 from hotstage.config.engines import EnginesConfig
 from hotstage.config.explore import ExploreConfig
 from hotstage.config.log import LogConfig
@@ -88,6 +89,9 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
         PositiveFloat,
         Meta(description="how long counters outlive their process, so that a last read sees them"),
     ] = 5.0
+    deny: Annotated[list[DenyEntry], Meta(max_length=256, description="libraries that are never probed")] = (
+        field(default_factory=list)
+    )
 
 
 class DevicesConfig(Section, frozen=True, kw_only=True):

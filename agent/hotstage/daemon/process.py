@@ -36,6 +36,7 @@ from hotstage.daemon.reload import take_over
 from hotstage.daemon.retention import Retention
 from hotstage.daemon.selfcheck import SelfMeter
 from hotstage.daemon.sources import LiveSources
+from hotstage.daemon.switch import ProbeSwitch
 from hotstage.detect.rules.rule_file import load_rules
 from hotstage.devices.parent import Devices
 from hotstage.devices.samples import DevicesState, no_devices
@@ -45,6 +46,7 @@ from hotstage.frame.frame import Frame
 from hotstage.host.identity import host_id
 from hotstage.host.sampler import HostSampler
 from hotstage.probes.engine import ProbeEngine
+from hotstage.probes.restraint.switch import FILE_NAME, SwitchFile
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.service import NoManager, ServiceManager
 from hotstage.sinks.base import Sinks, Tick
@@ -95,6 +97,9 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask_stop)
         signal.signal(signal.SIGHUP, self._ask_reload)
+        # Until the switch is there, whoever sends one must not end the agent with it.
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, self._ask_switch)
         with ExitStack() as stack:
             self._build(stack)
             # What exists now stays until the end: the collector need not look at it again and again.
@@ -112,6 +117,8 @@ class Daemon:
             log.warning("a rule is left out: %s", problem)
         self.devices = Devices(config.devices, clock)
         self.engine = ProbeEngine(config.probes, clock, is_own=self.devices.owns)
+        switch_file = SwitchFile(Path(config.store.directory) / FILE_NAME)
+        self.switch = ProbeSwitch(switch_file, self.engine.restraint, clock, lambda switch, actor: None)
         self.line = Line(config, clock, rules, own_names=self.engine.stage_names)
         self.shares = BatchShares()
         host = host_id()
@@ -192,6 +199,8 @@ class Daemon:
         stack.callback(self.server.stop)
         self.engine.start()
         stack.callback(self.engine.close)
+        self.switch.start()
+        stack.callback(self.switch.stop)
         self.meter.start_to_attached_seconds = self.engine.start_seconds
         self.meter.map_bytes = self.engine.map_bytes()
         self.process_gpus = ProcessGpus(self.engine.device_uuids)
@@ -301,6 +310,8 @@ class Daemon:
             components=self.line.timings.components,
             latency=self.line.timings.latency,
             heat_weight=self._config.frame.heat_weight,
+            probes=self.switch.document,
+            switch_probes=self.switch.order,
         )
 
     def _facts(self) -> SelfFacts:
@@ -362,6 +373,10 @@ class Daemon:
 
     def _ask_stop(self, signum: int, frame: FrameType | None) -> None:
         self._stop.set()
+
+    def _ask_switch(self, signum: int, frame: FrameType | None) -> None:
+        if switch := getattr(self, "switch", None):
+            switch.ask(off=signum == signal.SIGUSR1)
 
     def _ask_reload(self, signum: int, frame: FrameType | None) -> None:
         self._reload_asked.set()

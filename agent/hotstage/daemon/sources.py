@@ -132,8 +132,10 @@ class LiveSources:
             ) from error
 
     def is_ready(self) -> tuple[bool, Document]:
-        """Attached and sampling: probes are loaded and the first second is over."""
-        return bool(self._frames), {"sampling": bool(self._frames), "rung": self._engine.rung}
+        """Attached and sampling: probes are loaded, not switched off, and the first second is over."""
+        off = self._engine.restraint.off
+        checks = {"sampling": bool(self._frames), "rung": self._engine.rung, "probes": off or "on"}
+        return bool(self._frames) and off is None, checks
 
     def facts(
         self,
@@ -196,6 +198,7 @@ class LiveSources:
             "snapshots": asdict(self._publisher.snapshot_state()),
             "devices": _devices(devices),
             "engines": [_engine(each, self._clock.monotonic_ns()) for each in self._engines.latest()],
+            "probes": self._engine.restraint.off or "on",
             "rules_left_out": [str(problem) for problem in self.rules_left_out],
         }
         return Health(self._status(checks, late_seconds), checks)
@@ -212,7 +215,8 @@ class LiveSources:
             return "failing"
         lossy = self._lossy_ns is not None and self._clock.monotonic_ns() - self._lossy_ns < LOSSY_NS
         refused = checks["journal"]["error"] is not None or checks["outbox"]["error"] is not None
-        return "degraded" if lossy or refused or self.rules_left_out else "ok"
+        is_off = self._engine.restraint.off is not None
+        return "degraded" if lossy or refused or is_off or self.rules_left_out else "ok"
 
     @staticmethod
     def _is_late(seconds: float | None) -> bool:

@@ -21,7 +21,7 @@ from hotstage.probes.discovery.libraries import library_kind
 from hotstage.probes.discovery.processes import Mapping, ProcessId, ProcessView, printable
 from hotstage.probes.discovery.targets import Candidate, MissedSymbol, discard_candidate
 from hotstage.probes.discovery.watch import FileKey
-from hotstage.probes.loader.base import Attachment, AttachPoint, Loader
+from hotstage.probes.loader.base import Attachment, AttachPoint, Link, Loader
 from hotstage.probes.loader.links import detach
 
 IDLE_LIBRARIES_LIMIT = 32
@@ -90,6 +90,8 @@ class Attachments:
         self._linger_ns = linger_ns
         self._departures = departures
         self._lock = threading.Lock()
+        # Around everything that attaches or lets go: two threads may, and neither under `_lock`.
+        self._attaching = threading.RLock()
         self._held: dict[tuple[int, int], _Held] = {}
         self._by_file: dict[FileKey, _Held] = {}
         self._processes: dict[ProcessId, _Process] = {}
@@ -102,6 +104,10 @@ class Attachments:
         self, process: ProcessView, candidate: Candidate, mapped_ns: int, looked_ns: int
     ) -> bool:
         """As `Follower.library_found`."""
+        with self._attaching:
+            return self._take_in(process, candidate, mapped_ns, looked_ns)
+
+    def _take_in(self, process: ProcessView, candidate: Candidate, mapped_ns: int, looked_ns: int) -> bool:
         held = self._held.get(candidate.parsed.key)
         if held is not None:  # the same file, opened a second time under another name of its device
             discard_candidate(candidate)
@@ -110,7 +116,8 @@ class Attachments:
             if twin is not None and not candidate.is_patched and twin.attached_ns >= looked_ns:
                 discard_candidate(candidate)
                 return False
-            held = self._attach(candidate, twin if candidate.is_patched else None)
+            is_same = candidate.is_patched or (twin is not None and twin.state is LibraryState.OFF)
+            held = self._attach(candidate, twin if is_same else None)
         with self._lock:
             self._held[held.candidate.parsed.key] = held
             held.files.add(candidate.file)
@@ -120,11 +127,11 @@ class Attachments:
 
     def library_shared(self, process: ProcessView, file: FileKey, mapped_ns: int) -> bool:
         """As `Follower.library_shared`."""
-        held = self._by_file.get(file)
-        if held is None:
-            return False
-        self._use(process, file, held, mapped_ns)
-        return True
+        with self._attaching:
+            held = self._by_file.get(file)
+            if held is not None:
+                self._use(process, file, held, mapped_ns)
+        return held is not None
 
     def library_refused(
         self, process: ProcessView, mapping: Mapping, reason: str, *, is_gone: bool = False
@@ -189,8 +196,9 @@ class Attachments:
             ]
             for held in due:
                 self._forget(held)
-        for held in due:
-            self._release(held)
+        with self._attaching:
+            for held in due:
+                self._release(held)
 
     # ---- asked by anybody
 
@@ -236,7 +244,7 @@ class Attachments:
     def close(self) -> None:
         """End every epoch and detach everything, all at once."""
         now_ns = self._clock.monotonic_ns()
-        with self._lock:
+        with self._attaching, self._lock:
             for process, entry in self._processes.items():
                 for use in entry.uses.values():
                     self._end_use(process, use, now_ns)
@@ -244,7 +252,7 @@ class Attachments:
             self._processes.clear()
             self._held.clear()
             self._by_file.clear()
-        detach(link for library in held if library.attachment for link in library.attachment.links)
+        detach(link for library in held for link in self._links(library))
         for library in held:
             discard_candidate(library.candidate)
 
@@ -259,6 +267,8 @@ class Attachments:
             known = bool(candidate.missed)
             reason = "exports none of the catalogue's functions" if known else "not in the catalogue"
             return _Held(candidate, LibraryState.IGNORED, now_ns, reason=reason)
+        if (refusal := self._refusal(candidate)) is not None:
+            return _Held(candidate, refusal[0], now_ns, reason=refusal[1])
         if twin is not None:
             reason = "the same file by another path"
             return _Held(candidate, LibraryState.ALIAS, now_ns, alias_of=twin, reason=reason)
@@ -269,6 +279,10 @@ class Attachments:
             log.warning("attach failed", extra={"path": library.path, "reason": str(error)})
             return _Held(candidate, LibraryState.FAILED, now_ns, reason=str(error))
         return _Held(candidate, LibraryState.ATTACHED, self._clock.monotonic_ns(), attachment)
+
+    def _refusal(self, candidate: Candidate) -> tuple[LibraryState, str] | None:
+        """As what it is held, and why, where it must not be attached; None: it may be."""
+        return None
 
     def _twin_of(self, candidate: Candidate) -> _Held | None:
         """An attached library that may be this very file: overlay mounts give one inode several devices."""
@@ -282,7 +296,7 @@ class Attachments:
 
     def _use(self, process: ProcessView, file: FileKey, held: _Held, mapped_ns: int) -> None:
         attached_ns = held.counted_through.attached_ns
-        counts = held.state in (LibraryState.ATTACHED, LibraryState.ALIAS)
+        counts = held.counted_through.state is LibraryState.ATTACHED
         since_ns = max(attached_ns, mapped_ns) if counts else None
         with self._lock:
             self._departures.process_seen(process.identity.pid)
@@ -298,9 +312,13 @@ class Attachments:
         if not held.users:
             held.idle_since_ns = at_ns
             self._idle.add(held)
-        if use.since_ns is not None:
-            library = held.candidate.parsed.library
+        self._end_epoch(process, use, at_ns)
+
+    def _end_epoch(self, process: ProcessId, use: _Use, at_ns: int) -> None:
+        if use.held is not None and use.since_ns is not None:
+            library = use.held.candidate.parsed.library
             self._epochs.append(Epoch(process.pid, library.kind, library.path, use.since_ns, at_ns))
+        use.since_ns, use.from_start = None, False
 
     def _is_aliased(self, held: _Held) -> bool:
         return any(other.alias_of is held for other in self._held.values())
@@ -311,9 +329,12 @@ class Attachments:
             self._by_file.pop(file, None)
         self._idle.discard(held)
 
+    def _links(self, held: _Held) -> tuple[Link, ...]:
+        """All that holds it in the kernel."""
+        return held.attachment.links if held.attachment is not None else ()
+
     def _release(self, held: _Held) -> None:
-        if held.attachment is not None:
-            detach(held.attachment.links)
+        detach(self._links(held))
         discard_candidate(held.candidate)
 
 
@@ -331,16 +352,19 @@ def _coverage_of(use: _Use) -> LibraryCoverage:
     if use.held is None:
         assert use.refused is not None
         return use.refused
-    library = use.held.candidate.parsed.library
-    points = _points(use.held.counted_through.attachment)
+    held, library = use.held, use.held.candidate.parsed.library
+    # Where links are those of single processes, the library is off and some of its uses are not.
+    is_off = held.counted_through.state is LibraryState.OFF
+    is_counted = is_off and use.since_ns is not None
+    points = [] if is_off and not is_counted else _points(held.counted_through.attachment)
     return LibraryCoverage(
         kind=library.kind,
         path=library.path,
         build_id=library.build_id,
         attached=len(points),
         emulated=sum(point.is_emulated for point in points),
-        state=use.held.state,
+        state=LibraryState.ATTACHED if is_counted else LibraryState.OFF if is_off else held.state,
         since_ns=use.since_ns,
         from_start=use.from_start,
-        reason=use.held.reason,
+        reason=None if is_counted else held.counted_through.reason if is_off else held.reason,
     )

@@ -101,9 +101,16 @@ def delete(fd: int, key: bytes) -> bool:
 
 
 def link_multi(
-    program_fd: int, attach_type: int, path: str, offsets: list[int], cookies: list[int], *, on_return: bool
+    program_fd: int,
+    attach_type: int,
+    path: str,
+    offsets: list[int],
+    cookies: list[int],
+    *,
+    on_return: bool,
+    pid: int = 0,
 ) -> int:
-    """One link of a program at many file offsets of `path`, for all processes; its descriptor."""
+    """One link of a program at many file offsets of `path`, in all processes or in one; its descriptor."""
     count = len(offsets)
     held_path = ctypes.create_string_buffer(os.fsencode(path))
     held_offsets = (ctypes.c_uint64 * count)(*offsets)
@@ -122,7 +129,7 @@ def link_multi(
             ctypes.addressof(held_cookies),
             count,
             1 if on_return else 0,
-            0,
+            pid,
         ),
     )
 

@@ -25,6 +25,10 @@ class LibraryState(StrEnum):
     IGNORED = "ignored"
     """Known by name, but the catalogue has no call of it (yet)."""
     FAILED = "failed"
+    DENIED = "denied"
+    """An entry of the deny list names it."""
+    OFF = "off"
+    """Its probes are away: switched off, or too dear for the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,10 @@ class Coverage:
     xid: Side
     discovery: DiscoveryHealth
     refused_rungs: Mapping[str, str] = field(default_factory=dict)
+    map_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Kernel memory by map."""
+    off: str | None = None
+    """Why nothing is attached at all; None while libraries are."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers, keys as the fields."""

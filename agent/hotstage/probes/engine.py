@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from hotstage.clock import Clock
 from hotstage.config.settings import ProbesConfig
-from hotstage.errors import HotstageError, LoadError, PreflightError
-from hotstage.probes.attachments import Attachments
+from hotstage.errors import HotstageError
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.spec import Tier, call_spec_table
 from hotstage.probes.coverage import CallTotals, Coverage, DiscoveryHealth, Side
@@ -33,12 +32,13 @@ from hotstage.probes.discovery.targets import inspect_library
 from hotstage.probes.discovery.watch import Watch
 from hotstage.probes.ended_names import EndedNames
 from hotstage.probes.launch_sources import LaunchSources, SourcesBook
-from hotstage.probes.loader.base import LoadedPrograms, Loader, MapSizes, Rung
-from hotstage.probes.loader.bcc import BccLoader
-from hotstage.probes.loader.libbpf import LibbpfLoader
+from hotstage.probes.loader.base import Loader, MapSizes, Rung
+from hotstage.probes.loader.choice import load_with, refused_rungs
 from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
 from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.nvtx_names import RangeNames, range_names
+from hotstage.probes.restraint.books import RestrainedAttachments
+from hotstage.probes.restraint.restraint import Restraint, end_work
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.probes.totals import TotalsBook
 from hotstage.probes.xid import XidWatch
@@ -77,10 +77,12 @@ class ProbeEngine:
         self._ended_names = EndedNames()
         self._sources = SourcesBook()
         self._departures = Departures(int(config.process_linger_seconds * 1e9))
-        self._attachments: Attachments | None = None
+        self._attachments: RestrainedAttachments | None = None
         self._watch: Watch | None = None
         self._xid = XidWatch()
         self._range_names: RangeNames | None = None
+        self.restraint = Restraint(config, clock)
+        """What holds the probes back: deny list, kill switch."""
         self._lost_lines = 0  # of the kernel log, as of the last slow tick
         self._refused_rungs: Mapping[str, str] = {}
         self._epoch_ns = 0
@@ -113,6 +115,7 @@ class ProbeEngine:
         xids = self._xid.drain()
         with self._maps_lock:
             sample = self._open_maps.read_fast(self._clock.monotonic_ns(), xids)
+        sample = self.restraint.judged(sample)
         if not self._lost_lines:
             return sample
         return replace(sample, losses=_with_lines(sample.losses, self._lost_lines))
@@ -140,7 +143,7 @@ class ProbeEngine:
         attachments, watch = self._open_attachments, self._open_watch
         attached, emulated = attachments.counts()
         with self._maps_lock:
-            losses = self._open_maps.losses()
+            losses, map_bytes = self._open_maps.losses(), self._open_maps.bytes_by_map()
         return Coverage(
             loader=self.loader,
             rung=self.rung,
@@ -162,6 +165,8 @@ class ProbeEngine:
                 rescans=watch.rescans,
             ),
             refused_rungs=self._refused_rungs,
+            map_bytes=map_bytes,
+            off=self.restraint.off,
         )
 
     def attached_points(self) -> int:
@@ -260,6 +265,7 @@ class ProbeEngine:
 
     def close(self) -> None:
         """Stop following, detach everything, unload. Safe to call twice."""
+        self.restraint.close()
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
@@ -280,7 +286,8 @@ class ProbeEngine:
     def _load(self) -> None:
         config = self._config
         rung = None if config.rung == "auto" else Rung(config.rung)
-        self._loader, loaded = self._load_with(MapSizes.of(config), rung)
+        self._loader, loaded = load_with(config.loader, MapSizes.of(config), rung, self._given_loader)
+        self._refused_rungs = refused_rungs(self._loader)
         self.loader, self.rung = self._loader.name, loaded.rung.value
         self._maps = KernelMaps(loaded.maps)
         self._range_names = range_names(loaded.maps) if config.nvtx_torch else None
@@ -291,35 +298,18 @@ class ProbeEngine:
         )
         self._epoch_ns = self._clock.monotonic_ns()
 
-    def _load_with(self, sizes: MapSizes, rung: Rung | None) -> tuple[Loader, LoadedPrograms]:
-        """The configured loader; `auto` is libbpf, and bcc where there is no libbpf."""
-        choice = self._config.loader
-        if self._given_loader is not None:
-            return self._given_loader, self._given_loader.load(sizes, rung)
-        if choice != "bcc":
-            try:
-                libbpf = LibbpfLoader()
-                loaded = libbpf.load(sizes, rung)
-                self._refused_rungs = {str(rung): reason for rung, reason in libbpf.refusals.items()}
-                return libbpf, loaded
-            except PreflightError as error:
-                if choice == "libbpf" or isinstance(error, LoadError):
-                    raise
-                log.warning("libbpf cannot be used, trying bcc", extra={"reason": str(error)})
-        bcc = BccLoader()
-        loaded = bcc.load(sizes, rung)
-        self._refused_rungs = {str(rung): reason for rung, reason in bcc.refusals.items()}
-        return bcc, loaded
-
     def _follow(self) -> None:
         config = self._config
         assert self._loader is not None
-        self._attachments = Attachments(
+        self._attachments = RestrainedAttachments(
             self._loader,
             self._clock,
             linger_ns=int(config.process_linger_seconds * 1e9),
             departures=self._departures,
+            denies=self.restraint.denies,
+            has_own_links=self.rung == Rung.SESSION,
         )
+        self.restraint.follow(self._attachments, self._end_work)
         self._watch = Watch(
             ProcessTable(Path(config.proc_root)),
             self._attachments,
@@ -334,8 +324,15 @@ class ProbeEngine:
             is_own=self._is_own,
             is_wanted=is_library if self._range_names is None else is_library_or_torch,
         )
+        self.restraint.watch(self._watch)
         if not self._watch.start(SETTLE_SECONDS):
             log.warning("some processes do not answer; their libraries are attached when they do")
+
+    def _end_work(self, pids: Collection[int] | None) -> None:
+        """As `restraint.end_work`."""
+        with self._maps_lock:
+            assert self._loader is not None
+            end_work(self._open_maps, self._loader.map_fd("threads"), self._totals, pids)
 
     # ---- on the slow tick
 
@@ -376,7 +373,7 @@ class ProbeEngine:
         return self._maps
 
     @property
-    def _open_attachments(self) -> Attachments:
+    def _open_attachments(self) -> RestrainedAttachments:
         if self._attachments is None:
             raise HotstageError("the probes are not started")
         return self._attachments

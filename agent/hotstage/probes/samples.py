@@ -42,6 +42,7 @@ class FastSample:
     unclean:  entries that came or went during the read, so may be missing or stale here.
     batches:  BATCH_EVENT_DTYPE (B,), batches that ended since the last read, in parts of up to 64 members.
     shares:   what `stages.shares` has made of them, a row for each member; None before.
+    is_blind: the probes are switched off: what is in flight is not seen.
     """
 
     at_ns: int
@@ -54,6 +55,7 @@ class FastSample:
     unclean: int
     batches: NDArray[np.void] = field(default_factory=_no_batches)
     shares: NDArray[np.void] | None = None
+    is_blind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,9 @@ from hotstage.stages.pulse import NameTable, Pulse, Rows
 BLINDING_LOSSES = frozenset({"lost_events_ring", "lost_threads", "lost_requests"})
 """Losses after which something may look absent or standing still that is not."""
 
+PROBES_OFF = "probes_off"
+"""Why a pulse is stale while nothing is attached."""
+
 GAP_NS = 1_000_000_000
 """Two looks further apart than this are a gap: nobody knows what happened in between."""
 
@@ -62,6 +65,8 @@ class Tracker:
         interval_ns = 0 if self._at_ns is None else sample.at_ns - self._at_ns
         lost_now = self._new_losses(sample.losses)
         stale = BLINDING_LOSSES & lost_now.keys() if lost_now else _NOTHING_LOST
+        if sample.is_blind:
+            stale |= {PROBES_OFF}
         self._at_ns = sample.at_ns
         return Pulse(
             at_ns=sample.at_ns,

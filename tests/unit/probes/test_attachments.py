@@ -53,7 +53,7 @@ class FakeLoader:
     def load(self, *_: Any) -> Any:
         return None
 
-    def attach(self, target: OpenLibrary, points: Sequence[AttachPoint]) -> Attachment:
+    def attach(self, target: OpenLibrary, points: Sequence[AttachPoint], *, pid: int = 0) -> Attachment:
         if self.error:
             raise self.error
         self.attached.append((target.device, target.inode))

@@ -98,6 +98,12 @@ class Lookups:
             self._waiting.append(_Job(key, place, work, discard))
             self._lock.notify()
 
+    def wake(self) -> None:
+        """Make `wake_fd` readable, as if a result were there."""
+        with self._lock:
+            if not self._is_closed:
+                os.eventfd_write(self.wake_fd, 1)
+
     def finished(self) -> list[Outcome]:
         """Outcomes since the last call, look-ups past their deadline among them."""
         with contextlib.suppress(BlockingIOError):

@@ -144,6 +144,7 @@ class Watch:
         self._dying: dict[int, int] = {}
         self._mapped_ns: dict[int, int] = {}
         self._rescan_due_ns = 0
+        self._is_anew = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="hotstage-discovery", daemon=True)
         self.lost_records = 0
@@ -174,6 +175,11 @@ class Watch:
         self._thread.start()
         return settled
 
+    def look_anew(self) -> None:
+        """Bring every library to the follower again, at once; any thread may call."""
+        self._is_anew = True
+        self._lookups.wake()
+
     def close(self) -> None:
         """Stop following; waits for the thread, which never waits long."""
         self._closing.set()
@@ -200,6 +206,11 @@ class Watch:
             self._settle(outcome)
         now_ns = self._clock.monotonic_ns()
         self._bury(now_ns)
+        if self._is_anew:
+            self._is_anew = False
+            for known in self._known.values():
+                known.files.clear()
+            self._rescan_due_ns = 0
         if now_ns >= self._rescan_due_ns:
             self._rescan()
         self._follower.tick(now_ns)

@@ -172,8 +172,12 @@ class Loader(Protocol):
         """
         ...
 
-    def attach(self, target: OpenLibrary, points: Sequence[AttachPoint]) -> Attachment:
-        """Attach the points of one library; what the kernel refuses is listed, the rest holds."""
+    def attach(self, target: OpenLibrary, points: Sequence[AttachPoint], *, pid: int = 0) -> Attachment:
+        """Attach the points of one library; what the kernel refuses is listed, the rest holds.
+
+        `pid`: only in this process, where others run through untouched code (rung S); 0: wherever it is
+        mapped.
+        """
         ...
 
     def map_fd(self, name: str) -> int:

@@ -18,9 +18,9 @@ class HeldPrograms:
         self.refusals: dict[Rung, str] = {}
         """Why better rungs than the one in use were not taken."""
 
-    def attach(self, target: OpenLibrary, points: Sequence[AttachPoint]) -> Attachment:
+    def attach(self, target: OpenLibrary, points: Sequence[AttachPoint], *, pid: int = 0) -> Attachment:
         """As `Loader.attach`."""
-        return links.attach(self._open, target, points)
+        return links.attach(self._open, target, points, pid=pid)
 
     def map_fd(self, name: str) -> int:
         """As `Loader.map_fd`."""

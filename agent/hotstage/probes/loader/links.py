@@ -30,12 +30,18 @@ _DETACH_THREADS = 32
 _PER_POINT_ERRORS = frozenset({errno.EINVAL, errno.ENOEXEC, errno.EOPNOTSUPP})
 
 
-def attach(loaded: LoadedPrograms, target: OpenLibrary, points: Sequence[AttachPoint]) -> Attachment:
+def attach(
+    loaded: LoadedPrograms, target: OpenLibrary, points: Sequence[AttachPoint], *, pid: int = 0
+) -> Attachment:
     """Attach the points of one library: one link for each kind and side (rung P: for each point and side).
+
+    `pid` as in `Loader.attach`: ValueError where the rung knows no links of one process.
 
     A point that the kernel refuses is found by halving and listed; the others hold. Raises AttachError when
     nothing of the library can be attached; then nothing is.
     """
+    if pid and loaded.rung is not Rung.SESSION:
+        raise ValueError(f"rung {loaded.rung} has no links of one process")
     began = time.perf_counter()
     path = f"/proc/self/fd/{target.fd}"
     links: list[Link] = []
@@ -45,7 +51,7 @@ def attach(loaded: LoadedPrograms, target: OpenLibrary, points: Sequence[AttachP
             wanted = [point for point in points if point.kind is kind]
             if not wanted:
                 continue
-            link, rejected = _attach_kind(loaded, path, kind, wanted)
+            link, rejected = _attach_kind(loaded, path, kind, wanted, pid)
             links += [link] if link is not None else []
             refused += rejected
     except OSError as error:
@@ -99,16 +105,16 @@ def _close(link: Link) -> None:
 
 
 def _attach_kind(
-    loaded: LoadedPrograms, path: str, kind: PointKind, points: list[AttachPoint]
+    loaded: LoadedPrograms, path: str, kind: PointKind, points: list[AttachPoint], pid: int
 ) -> tuple[Link | None, list[RefusedPoint]]:
     refused: list[RefusedPoint] = []
     try:
-        return _attach_all(loaded, path, kind, points), refused
+        return _attach_all(loaded, path, kind, points, pid), refused
     except OSError as error:
         if error.errno not in _PER_POINT_ERRORS:
             raise
     good = _acceptable(loaded, path, kind, points, refused)
-    return (_attach_all(loaded, path, kind, good) if good else None), refused
+    return (_attach_all(loaded, path, kind, good, pid) if good else None), refused
 
 
 def _acceptable(
@@ -135,23 +141,28 @@ def _acceptable(
     ]
 
 
-def _attach_all(loaded: LoadedPrograms, path: str, kind: PointKind, points: list[AttachPoint]) -> Link:
+def _attach_all(
+    loaded: LoadedPrograms, path: str, kind: PointKind, points: list[AttachPoint], pid: int = 0
+) -> Link:
     link = Link([], kind, tuple(points))
     try:
         for side in PROGRAMS[loaded.rung][kind]:
-            link.fds += _attach_side(loaded, path, side, points)
+            link.fds += _attach_side(loaded, path, side, points, pid)
     except OSError:
         _close(link)
         raise
     return link
 
 
-def _attach_side(loaded: LoadedPrograms, path: str, side: Side, points: list[AttachPoint]) -> list[int]:
+def _attach_side(
+    loaded: LoadedPrograms, path: str, side: Side, points: list[AttachPoint], pid: int = 0
+) -> list[int]:
     program = loaded.programs[side.program]
     if loaded.rung is not Rung.PERF:
         attach_type = bpf.ATTACH_UPROBE_SESSION if side.is_session else bpf.ATTACH_UPROBE_MULTI
         offsets, cookies = [point.offset for point in points], [point.cookie for point in points]
-        return [bpf.link_multi(program, attach_type, path, offsets, cookies, on_return=side.on_return)]
+        on_return = side.on_return
+        return [bpf.link_multi(program, attach_type, path, offsets, cookies, on_return=on_return, pid=pid)]
     fds: list[int] = []
     try:
         for point in points:

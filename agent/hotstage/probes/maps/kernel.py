@@ -242,9 +242,25 @@ class KernelMaps:
         self._forget(gone)
         return gone
 
+    def drop_requests(self, pids: Collection[int] | None) -> int:
+        """Take out what these processes (None: all) have in flight, while no program runs for them."""
+        rows = self.requests()
+        if pids is not None:
+            rows = rows[np.isin(rows["tgid"], np.fromiter(pids, np.uint32, len(pids)))]
+        self._requests.delete(rows[["cgroup_id", "request_hash"]].astype(layout.REQUEST_KEY_DTYPE))
+        held = self.request_counts()
+        for pid, count in zip(*np.unique(rows["quota_tgid"], return_counts=True), strict=True):
+            left = max(0, held.get(int(pid), 0) - int(count))
+            bpf.update(self._fds["request_counts"], struct.pack("<I", pid), struct.pack("<Q", left))
+        return len(rows)
+
+    def bytes_by_map(self) -> dict[str, int]:
+        """Memory that each map holds in the kernel, as it accounts for it."""
+        return {name: _locked_bytes(fd) for name, fd in self._fds.items()}
+
     def map_bytes(self) -> int:
-        """Memory that the maps hold in the kernel, as it accounts for them."""
-        return sum(_locked_bytes(fd) for fd in self._fds.values())
+        """All of them together."""
+        return sum(self.bytes_by_map().values())
 
     def close(self) -> None:
         """Unmap; the descriptors belong to the loader."""
