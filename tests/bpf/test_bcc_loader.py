@@ -19,7 +19,7 @@ from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.loader import bcc_compiler
 from hotstage.probes.loader.base import MapSizes, Rung
 from hotstage.probes.loader.bcc import BccLoader
-from hotstage.probes.loader.bcc_compiler import Function, compile_with_bcc
+from hotstage.probes.loader.bcc_compiler import CompileLimits, Function, compile_with_bcc
 from hotstage.probes.loader.bindings import BccBindings, find_bcc
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -49,7 +49,7 @@ def has_child() -> bool:
 
 
 def count_with(loader: str, target: Target) -> tuple[str, dict[str, CallCount], int]:
-    engine = ProbeEngine(ProbesConfig(loader=loader, xid=False), SystemClock())  # type: ignore[arg-type]
+    engine = ProbeEngine(ProbesConfig(loader=loader, xid=False, driver=False), SystemClock())  # type: ignore[arg-type]
     engine.start()
     try:
         for name, times in WORKLOAD:
@@ -140,7 +140,7 @@ def test_a_compiler_that_hangs_is_given_up_and_killed(tmp_path: Path) -> None:
     package.mkdir()
     (package / "__init__.py").write_text("import time; time.sleep(60)")
     with pytest.raises(LoadError, match=r"no answer within 0\.8 s"):
-        compile_with_bcc(COUNTER, [], [], bindings=BccBindings(package, None, ()), deadline_seconds=0.8)
+        compile_with_bcc(COUNTER, [], [], bindings=BccBindings(package, None, ()), limits=CompileLimits(0.8))
     assert not has_child()
 
 

@@ -36,7 +36,7 @@ def start_engine() -> Iterator[StartEngine]:
     engines: list[ProbeEngine] = []
 
     def start(**settings: object) -> ProbeEngine:
-        engine = ProbeEngine(ProbesConfig(xid=False, **settings), SystemClock())  # type: ignore[arg-type]
+        engine = ProbeEngine(ProbesConfig(xid=False, driver=False, **settings), SystemClock())  # type: ignore[arg-type]
         engine.start()
         engines.append(engine)
         return engine

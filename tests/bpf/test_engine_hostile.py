@@ -75,7 +75,7 @@ def test_a_frozen_mount_is_given_up_and_the_others_are_attached_meanwhile(
     mount: Mount, tmp_path: Path
 ) -> None:
     victim, good, late = Target(), Target(), Target()
-    engine = ProbeEngine(ProbesConfig(xid=False, discovery_deadline_seconds=2.0), SystemClock())
+    engine = ProbeEngine(ProbesConfig(xid=False, driver=False, discovery_deadline_seconds=2.0), SystemClock())
     try:
         victim.open(mount.library)
         good.open(build_library(tmp_path / "good"))

@@ -28,7 +28,7 @@ from hotstage.clock import SystemClock
 from hotstage.config.settings import ProbesConfig
 from hotstage.errors import HotstageError
 from hotstage.probes.engine import ProbeEngine
-engine = ProbeEngine(ProbesConfig(xid=False), SystemClock())
+engine = ProbeEngine(ProbesConfig(xid=False, driver=False), SystemClock())
 try:
     engine.start()
 except HotstageError as error:
@@ -45,7 +45,7 @@ engine.close()
 
 @pytest.fixture
 def engine() -> Iterator[ProbeEngine]:
-    engine = ProbeEngine(ProbesConfig(xid=False), SystemClock())
+    engine = ProbeEngine(ProbesConfig(xid=False, driver=False), SystemClock())
     yield engine
     engine.close()
 

@@ -33,7 +33,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[ProbeEngine]:
-    engine = ProbeEngine(ProbesConfig(xid=False), SystemClock())
+    engine = ProbeEngine(ProbesConfig(xid=False, driver=False), SystemClock())
     engine.start()
     yield engine
     engine.close()
@@ -295,7 +295,7 @@ def test_an_agent_that_comes_later_learns_the_names_of_stages(engine: ProbeEngin
 
 
 def test_names_outlive_their_process_for_its_finished_requests(start: Start) -> None:
-    hasty = ProbeEngine(ProbesConfig(xid=False, process_linger_seconds=0.1), SystemClock())
+    hasty = ProbeEngine(ProbesConfig(xid=False, driver=False, process_linger_seconds=0.1), SystemClock())
     try:
         hasty.start()
         process = start(sys.executable, "-c", LATER)

@@ -118,7 +118,7 @@ class Untouched:
 
 @pytest.fixture
 def engine() -> Iterator[ProbeEngine]:
-    engine = ProbeEngine(ProbesConfig(xid=False), SystemClock())
+    engine = ProbeEngine(ProbesConfig(xid=False, driver=False), SystemClock())
     engine.start()
     yield engine
     engine.close()

@@ -208,7 +208,7 @@ def test_who_came_and_went_before_anybody_looked_leaves_nothing_behind(tmp_path:
     ):
         subprocess.run(["gcc", "-O2", "-pthread", *command], check=True, timeout=60)
     keeper = Workload(workload)
-    engine = ProbeEngine(ProbesConfig(xid=False, process_linger_seconds=0.1), SystemClock())
+    engine = ProbeEngine(ProbesConfig(xid=False, driver=False, process_linger_seconds=0.1), SystemClock())
     try:
         engine.start()
         wait_until(lambda: keeper.pid in engine.pids(), "the marks are attached")

@@ -104,7 +104,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., tuple[ProbeEngine, Program]]
     opened: list[ProbeEngine | Program] = []
 
     def begin(*, is_on: bool) -> tuple[ProbeEngine, Program]:
-        engine = ProbeEngine(ProbesConfig(xid=False, nvtx_torch=is_on), SystemClock())
+        engine = ProbeEngine(ProbesConfig(xid=False, driver=False, nvtx_torch=is_on), SystemClock())
         opened.append(engine)
         engine.start()
         program = Program(tmp_path, "libtorch_python.so")

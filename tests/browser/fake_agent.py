@@ -287,8 +287,25 @@ class Script:
             if self.mode == "empty"
             else [{"pid": pid, "name": f"engine-{pid}", "libraries": []} for pid in (4210, 4211)],
             "calls": {"counted": counted, "open": 3, "lost": 0, "by_call": {}},
+            "driver": _no_driver_events(counted),
             "losses": {},
         }
+
+
+def _no_driver_events(launches: int) -> dict[str, Any]:
+    """A host whose driver has no tracepoints: NVIDIA's."""
+    lists = ("timelines", "fence_waits", "memory", "oom_kills_total", "oom_kills", "ioctls", "slow_ioctls")
+    submit = {"through": "cuLaunch*", "is_derived": True, "count": launches, "reason": "no tracepoint"}
+    return {
+        "state": "watching",
+        "reason": None,
+        "remedy": None,
+        "queue_submit": submit,
+        "events": [],
+        "rings": {},
+        **dict.fromkeys(lists),
+        "lost": 0,
+    }
 
 
 def _window(

@@ -26,7 +26,7 @@ DEADLINE_SECONDS = 10.0
 
 @pytest.fixture
 def engine():
-    made = ProbeEngine(ProbesConfig(xid=False), SystemClock())
+    made = ProbeEngine(ProbesConfig(xid=False, driver=False), SystemClock())
     made.start()
     yield made
     made.close()

@@ -38,12 +38,56 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
         _missed(body),
         empty="every symbol of the catalogue is there",
     )
+    _tell_driver(body["driver"])
     lost = {name: count for name, count in body["losses"].items() if count}
     if lost:
         print_table(("could not be kept or attributed", "count"), lost.items(), empty="")
     for name in lost:
         told = MEANINGS.get(name, UNKNOWN)
         say(f"{name}: {told.means}\n  may falsify: {told.falsifies}\n  remedy: {told.helps}")
+
+
+def _tell_driver(body: dict[str, Any]) -> None:
+    """What the kernel's tracepoints of GPU drivers give on this host."""
+    submit = body["queue_submit"]
+    count = "?" if submit["count"] is None else submit["count"]
+    say(
+        f"queue_submit: {count} by {submit['through']}"
+        + (f" ({submit['reason']})" if submit["reason"] else "")
+    )
+    if body["reason"]:
+        say(f"driver tracepoints: {body['state']}: {body['reason']}")
+        if body["remedy"]:
+            say(f"  remedy: {body['remedy']}")
+    print_table(
+        ("tracepoint", "state", "hits", "gives, or why not"),
+        (
+            (each["event"], each["state"], each["hits"], each["reason"] or each["gives"])
+            for each in body["events"]
+            if each["state"] != "unused"
+        ),
+        empty="",
+    )
+    if body["timelines"]:
+        print_table(
+            ("driver", "timeline", "fences", "open", "p50 s", "p99 s"),
+            (
+                (t["driver"], t["timeline"], t["emitted"], t["open"], t["p50_seconds"], t["p99_seconds"])
+                for t in body["timelines"]
+            ),
+            empty="",
+        )
+    if body["ioctls"]:
+        print_table(
+            ("GPU device", "class", "ioctls", "errors", "slow", "seconds"),
+            (
+                (c["device"], c["kind"], c["count"], c["errors"], c["slow"], round(c["total_seconds"], 6))
+                for c in body["ioctls"]
+            ),
+            empty="",
+        )
+    for kill in body["oom_kills"] or ():
+        say(f"killed for memory: pid {kill['pid']} {kill['name'] or ''}")
 
 
 def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -67,6 +67,17 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
         ),
     ] = False
     xid: Annotated[bool, Meta(description="watch the kernel log for NVIDIA XID lines")] = True
+    driver: Annotated[
+        bool,
+        Meta(description="tracepoints of GPU drivers and of OOM kills, as far as the kernel has them"),
+    ] = True
+    gpu_ioctls: Annotated[
+        bool,
+        Meta(
+            description="count ioctls of GPU devices by class; taxes every system call of the host by some "
+            "40 ns"
+        ),
+    ] = False
     proc_root: Annotated[PathText, Meta(description="where procfs is mounted")] = "/proc"
     call_keys: Annotated[PositiveInt, Meta(description="entries of the call counter map")] = 16_384
     histogram_slots: Annotated[PositiveInt, Meta(description="latency histograms, 1,936 bytes each")] = 4_096

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from hotstage.probes.discovery.targets import MissedSymbol
+from hotstage.probes.driver.report import DriverReport
 
 
 class LibraryState(StrEnum):
@@ -132,6 +133,7 @@ class Coverage:
     calls: CallTotals
     losses: Mapping[str, int]
     xid: Side
+    driver: DriverReport
     discovery: DiscoveryHealth
     refused_rungs: Mapping[str, str] = field(default_factory=dict)
     map_bytes: Mapping[str, int] = field(default_factory=dict)

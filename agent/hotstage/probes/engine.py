@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from hotstage.clock import Clock
 from hotstage.config.settings import ProbesConfig
 from hotstage.errors import HotstageError
+from hotstage.probes.beside import Beside
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.spec import Tier, call_spec_table
-from hotstage.probes.coverage import CallTotals, Coverage, DiscoveryHealth, Side
+from hotstage.probes.coverage import CallTotals, Coverage, DiscoveryHealth
 from hotstage.probes.departures import Departures
 from hotstage.probes.discovery.libraries import is_library, is_library_or_torch
 from hotstage.probes.discovery.processes import ProcessTable
@@ -41,7 +42,6 @@ from hotstage.probes.restraint.books import RestrainedAttachments
 from hotstage.probes.restraint.restraint import Restraint, end_work
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.probes.totals import TotalsBook
-from hotstage.probes.xid import XidWatch
 from hotstage.text import clean_name
 
 SETTLE_SECONDS = 1.0
@@ -79,11 +79,11 @@ class ProbeEngine:
         self._departures = Departures(int(config.process_linger_seconds * 1e9))
         self._attachments: RestrainedAttachments | None = None
         self._watch: Watch | None = None
-        self._xid = XidWatch()
+        self.beside = Beside(config, clock, lambda: self._attachments.pids() if self._attachments else ())
+        """Lines of the kernel log, tracepoints of GPU drivers."""
         self._range_names: RangeNames | None = None
         self.restraint = Restraint(config, clock)
         """What holds the probes back: deny list, kill switch."""
-        self._lost_lines = 0  # of the kernel log, as of the last slow tick
         self._refused_rungs: Mapping[str, str] = {}
         self._epoch_ns = 0
         self.loader = ""
@@ -105,20 +105,15 @@ class ProbeEngine:
             self.close()
             raise
         self.start_seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
-        if self._config.xid:
-            self._xid.start()
-        else:
-            self._xid.side = Side("off", None, "switched off in the configuration")
+        self.beside.start()
 
     def read_fast(self) -> FastSample:
         """State in flight and what happened since the last read; for the fast tick."""
-        xids = self._xid.drain()
+        xids = self.beside.drain()
         with self._maps_lock:
             sample = self._open_maps.read_fast(self._clock.monotonic_ns(), xids)
         sample = self.restraint.judged(sample)
-        if not self._lost_lines:
-            return sample
-        return replace(sample, losses=_with_lines(sample.losses, self._lost_lines))
+        return replace(sample, losses=self.beside.with_losses(sample.losses))
 
     def read_slow(self) -> CallSample:
         """Counts by key; for the slow tick, after which entries of processes that have gone are removed."""
@@ -127,7 +122,7 @@ class ProbeEngine:
             if self._range_names is not None:
                 self._range_names.resolve()
             self._forget_the_gone()
-        self._lost_lines = self._xid.lost()
+        self.beside.note_losses()
         return sample
 
     def totals(self) -> CallTotals:
@@ -144,6 +139,7 @@ class ProbeEngine:
         attached, emulated = attachments.counts()
         with self._maps_lock:
             losses, map_bytes = self._open_maps.losses(), self._open_maps.bytes_by_map()
+        self.beside.note_losses()
         return Coverage(
             loader=self.loader,
             rung=self.rung,
@@ -155,8 +151,9 @@ class ProbeEngine:
             missed=attachments.missed(),
             epochs=attachments.epochs(),
             calls=self.totals(),
-            losses=_with_lines(losses, self._xid.lost()),
-            xid=self._xid.side,
+            losses=self.beside.with_losses(losses),
+            xid=self.beside.xid.side,
+            driver=self.beside.driver.report(self.launch_totals().total),
             discovery=DiscoveryHealth(
                 stuck=watch.stuck,
                 abandoned=watch.abandoned_total,
@@ -180,7 +177,7 @@ class ProbeEngine:
     @property
     def kernel_log(self) -> str | None:
         """What XID lines come through; None while they do not."""
-        return self._xid.side.through
+        return self.beside.xid.side.through
 
     def rings_are_drained(self) -> bool:
         """False when the fast reads do not get out of the ring what the programs put in."""
@@ -269,7 +266,7 @@ class ProbeEngine:
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
-        self._xid.close()
+        self.beside.close()
         attachments, self._attachments = self._attachments, None
         if attachments is not None:
             attachments.close()
@@ -383,11 +380,6 @@ class ProbeEngine:
         if self._watch is None:
             raise HotstageError("the probes are not started")
         return self._watch
-
-
-def _with_lines(losses: Mapping[str, int], lost_lines: int) -> dict[str, int]:
-    """Kernel lines have a ring of their own; lost ones show under the same name."""
-    return {**losses, "lost_urgent_ring": losses["lost_urgent_ring"] + lost_lines}
 
 
 def format_uuid(raw: bytes) -> str:

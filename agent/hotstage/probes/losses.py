@@ -140,6 +140,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "work inside it counts as if the range were not there",
         "look for a program that makes up a name for each range",
     ),
+    "lost_driver_events": LossMeaning(
+        "a fence, ring, process or record of the GPU driver's tracepoints found its map or ring full",
+        "counts by timeline, ring and process are too low; an OOM kill or XID may be missing",
+        "look for a driver that names timelines without end; else give the agent CPU",
+    ),
     "lost_batch_sizes": LossMeaning(
         "a batched copy had more than 64 parts, only their sizes were read",
         "bytes of that call are too few; its count and time are right",

@@ -23,8 +23,49 @@ def answer(losses: Mapping[str, int]) -> dict[str, object]:
         "calls": {"counted": 5, "open": 0, "lost": 0},
         "processes": [],
         "missed": [{"symbol": "cuFoo", "reason": "not in this library", "library": "/lib/libcuda.so"}],
+        "driver": DRIVER,
         "losses": losses,
     }
+
+
+DRIVER = {
+    "state": "watching",
+    "reason": None,
+    "remedy": None,
+    "queue_submit": {"through": "cuLaunch*", "is_derived": True, "count": 5, "reason": "derived from calls"},
+    "events": [
+        {"event": "oom:mark_victim", "state": "attached", "hits": 1, "reason": None, "gives": "who"},
+        {
+            "event": "gpu_mem:gpu_mem_total",
+            "state": "absent",
+            "hits": None,
+            "reason": "no such",
+            "gives": "x",
+        },
+        {"event": "sched:sched_switch", "state": "unused", "hits": None, "reason": "not used", "gives": "y"},
+    ],
+    "timelines": [
+        {
+            "driver": "amdgpu",
+            "timeline": "gfx_0.0.0",
+            "emitted": 9,
+            "open": 1,
+            "p50_seconds": 0.25,
+            "p99_seconds": None,
+        }
+    ],
+    "ioctls": [
+        {
+            "device": "nvidia",
+            "kind": "allocate",
+            "count": 3,
+            "errors": 1,
+            "slow": 0,
+            "total_seconds": 0.25,
+        }
+    ],
+    "oom_kills": [{"pid": 77, "name": "python3"}],
+}
 
 
 @pytest.fixture
@@ -73,3 +114,16 @@ def test_paths_stand_under_a_header_that_says_so(said) -> None:
     lines = said()
     at = lines.index("why not probed\tsymbols\twhich\tlibrary")
     assert lines[at + 1] == "not in this library\t1\tcuFoo\t/lib/libcuda.so"
+
+
+def test_driver_tracepoints_are_told_with_counts_or_reasons(said) -> None:
+    lines = said()
+    assert "queue_submit: 5 by cuLaunch* (derived from calls)" in lines
+    assert "oom:mark_victim\tattached\t1\twho" in lines
+    assert any(
+        line.startswith("gpu_mem:gpu_mem_total\tabsent") and line.endswith("no such") for line in lines
+    )
+    assert not any("sched_switch" in line for line in lines)
+    assert "nvidia\tallocate\t3\t1\t0\t0.25" in lines
+    assert any(line.startswith("amdgpu\tgfx_0.0.0\t9\t1\t0.25") for line in lines)
+    assert "killed for memory: pid 77 python3" in lines

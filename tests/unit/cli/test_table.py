@@ -144,6 +144,24 @@ COVERAGE = {
     "missed": [
         {"symbol": "cuMemcpyBatchAsync", "reason": "not exported by this version", "library": "libcuda"}
     ],
+    "driver": {
+        "state": "watching",
+        "reason": None,
+        "remedy": None,
+        "queue_submit": {"through": "cuLaunch*", "is_derived": True, "count": 5, "reason": "derived"},
+        "events": [
+            {
+                "event": "dma_fence:dma_fence_wait_start",
+                "state": "attached",
+                "hits": 1_234_567,
+                "reason": None,
+                "gives": "who begins to wait for a GPU in the kernel",
+            }
+        ],
+        "timelines": None,
+        "ioctls": None,
+        "oom_kills": None,
+    },
     "losses": {"lost_own_stages": 12},
 }
 SNAPSHOT = {"id": "snap-01JDXR2M7Q8F3Z0N5T9V6K4C1B", "taken_at": AT, "requests": 2000, "threads": 64}

@@ -83,7 +83,7 @@ def measure_source(
 @contextmanager
 def _probes(source: Source, folder: Path, clock: Clock) -> Iterator[ProbeEngine]:
     """Fresh probes, and beside them what judges unmarked work."""
-    engine = ProbeEngine(ProbesConfig(xid=False), clock)
+    engine = ProbeEngine(ProbesConfig(xid=False, driver=False), clock)
     engine.start()
     try:
         attribution = Attribution(source.config, engine, clock, folder)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every tracepoint that tells of a GPU or of its users, one by one: a table, and what is here.
+"""Every tracepoint that tells of a GPU or of its users, one by one, and what is here; the table is
+`probes/driver/table.py`.
 
 Present is what tracefs lists, or what takes a program; a present one is attached to for real for a moment.
-`is_used` says what hotstage does with it today, never what it might.
 """
 
 from __future__ import annotations
@@ -14,85 +14,28 @@ from hotstage.cli.doctor.finding import Area, Finding, Status
 from hotstage.cli.doctor.host import Host
 from hotstage.cli.doctor.kernel_files import KernelFiles, read_kernel_files
 from hotstage.cli.doctor.trivial_program import AttachTrial, try_tracepoints
+from hotstage.probes.driver.table import FALLBACK, QUEUE_SUBMIT, TABLE, Event, Use
 
 TRACEPOINTS = Area.TRACEPOINTS
-QUEUE_SUBMIT = "queue_submit"
-FALLBACK = "the driver's launch calls (cuLaunchKernel, cuLaunchKernelEx, cuGraphLaunch, …)"
-
-
-@dataclass(frozen=True, slots=True)
-class Tracepoint:
-    """One kernel event. `logical` is the question it answers; several may answer the same one."""
-
-    event: str
-    logical: str
-    gives: str
-    is_used: bool = False
-    is_of_every_kernel: bool = False
-
-    @property
-    def bare_name(self) -> str:
-        return self.event.partition(":")[2]
-
-
-_SUBMIT, _QUEUED, _DONE = (
-    "work handed to the GPU",
-    "work queued for the GPU",
-    "work that the GPU has finished",
-)
-_ONLY = {
-    "nv_gpu": "named by a proposal; no public driver has it",
-    "gpu_scheduler": "DRM scheduler: amdgpu, xe, nouveau and others",
-}
-
-TABLE: tuple[Tracepoint, ...] = (
-    # In the order in which `queue_submit` takes them: the first that exists.
-    Tracepoint("nv_gpu:queue_submit", QUEUE_SUBMIT, f"{_SUBMIT}; {_ONLY['nv_gpu']}"),
-    Tracepoint("gpu_scheduler:drm_run_job", QUEUE_SUBMIT, f"{_SUBMIT} ({_ONLY['gpu_scheduler']}; to 6.15)"),
-    Tracepoint("gpu_scheduler:drm_sched_job_run", QUEUE_SUBMIT, f"{_SUBMIT} (the same since 6.16)"),
-    Tracepoint("amdgpu:amdgpu_cs_ioctl", QUEUE_SUBMIT, f"{_SUBMIT} (amdgpu, by its users)"),
-    Tracepoint("i915:i915_request_submit", QUEUE_SUBMIT, f"{_SUBMIT} (i915 with low-level tracepoints)"),
-    Tracepoint("xe:xe_sched_job_run", QUEUE_SUBMIT, f"{_SUBMIT} (xe)"),
-    Tracepoint("gpu_scheduler:drm_sched_job", "queued", f"{_QUEUED}: its wait until it is handed over"),
-    Tracepoint("gpu_scheduler:drm_sched_job_queue", "queued", f"{_QUEUED} (the same since 6.16)"),
-    Tracepoint("xe:xe_sched_job_exec", "queued", f"{_QUEUED} (xe)"),
-    Tracepoint("gpu_scheduler:drm_sched_process_job", "done", f"{_DONE}: its time on the GPU"),
-    Tracepoint("gpu_scheduler:drm_sched_job_done", "done", f"{_DONE} (the same since 6.16)"),
-    Tracepoint("amdgpu:amdgpu_sched_run_job", "done", "which ring of an AMD GPU a job went to"),
-    Tracepoint("dma_fence:dma_fence_emit", "fences", "work submitted to any DRM driver, by context"),
-    Tracepoint("dma_fence:dma_fence_signaled", "fences", "when submitted work of any DRM driver completed"),
-    Tracepoint("dma_fence:dma_fence_wait_start", "fences", "who begins to wait for a GPU in the kernel"),
-    Tracepoint("dma_fence:dma_fence_wait_end", "fences", "how long it waited"),
-    Tracepoint("gpu_mem:gpu_mem_total", "gpu memory", "GPU memory by process without NVML (DRM drivers)"),
-    Tracepoint("nvidia:nvidia_dev_xid", "xid", "XIDs at NVIDIA's driver itself, with device and text"),
-    Tracepoint("printk:console", "xid", "XID lines of the kernel log", is_used=True, is_of_every_kernel=True),
-    Tracepoint(
-        "oom:mark_victim", "oom kills", "which process the kernel killed for memory", is_of_every_kernel=True
-    ),
-    Tracepoint(
-        "sched:sched_switch", "scheduler", "when a launching thread lost its CPU, and for how long",
-        is_of_every_kernel=True,
-    ),
-    Tracepoint("sched:sched_wakeup", "scheduler", "who woke a launching thread", is_of_every_kernel=True),
-    Tracepoint(
-        "sched:sched_process_exec", "processes", "new programs; perf's records tell the same",
-        is_of_every_kernel=True,
-    ),
-    Tracepoint(
-        "sched:sched_process_exit", "processes", "processes that end; perf's records tell the same",
-        is_of_every_kernel=True,
-    ),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """One row of the table on this host; `is_present` None: this user cannot tell."""
 
-    tracepoint: Tracepoint
+    tracepoint: Event
     is_present: bool | None
     is_readable: bool
     attach: AttachTrial
+
+
+_USES = {
+    Use.COUNTED: "counted",
+    Use.PROGRAM: "used",
+    Use.ON_REQUEST: "used where [probes] gpu_ioctls is on",
+    Use.ELSEWHERE: "used",
+    Use.NONE: "not used",
+}
 
 
 def look_at_tracepoints(host: Host) -> tuple[Seen, ...]:
@@ -103,7 +46,7 @@ def look_at_tracepoints(host: Host) -> tuple[Seen, ...]:
     return tuple(_seen(row, files, trials.get(row.bare_name, AttachTrial(False, "ENOENT"))) for row in TABLE)
 
 
-def _seen(row: Tracepoint, files: KernelFiles, trial: AttachTrial) -> Seen:
+def _seen(row: Event, files: KernelFiles, trial: AttachTrial) -> Seen:
     is_listed = None if files.events is None else row.event in files.events
     return Seen(row, trial.is_present if is_listed is None else is_listed, row.event in files.readable, trial)
 
@@ -144,10 +87,10 @@ def _queue_submit(seen: tuple[Seen, ...]) -> Finding:
     data = {
         "chain": [one.tracepoint.event for one in chain],
         "present": first.tracepoint.event if first else None,
-        "in_use": "launch calls",
+        "in_use": first.tracepoint.event if first else "launch calls",
     }
     if first is not None:
-        detail = f"present: {first.tracepoint.event}, not used yet; today {FALLBACK} stand for it"
+        detail = f"{first.tracepoint.event} stands for it: {first.tracepoint.gives}"
     elif unknown:
         detail = f"not known ({', '.join(unknown)} could not be tried); {FALLBACK} stand for it"
     else:
@@ -182,18 +125,19 @@ def _finding(one: Seen) -> Finding:
             data=data,
         )
     if not one.is_present:
-        status = Status.WARN if row.is_used else Status.ABSENT
+        is_missed = row.is_used and row.is_of_every_kernel
+        status = Status.WARN if is_missed else Status.ABSENT
         odd = "; every ordinary kernel has it" if row.is_of_every_kernel else ""
         return Finding(
             TRACEPOINTS,
             row.event,
             status,
             f"absent: would give {row.gives}{odd}",
-            "a kernel with CONFIG_TRACEPOINTS that has it" if row.is_used else None,
+            "a kernel with CONFIG_TRACEPOINTS that has it" if is_missed else None,
             features=features,
             data=data,
         )
-    use = "used" if row.is_used else "not used yet"
+    use = _USES[row.use]
     if one.attach.error is not None:
         status = Status.WARN if row.is_used else Status.OK
         detail = f"present, {use}, but not for this user ({one.attach.error}): gives {row.gives}"

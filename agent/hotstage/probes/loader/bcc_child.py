@@ -6,7 +6,7 @@
 Reads one request (JSON, a line), answers with JSON (its length before it) and the descriptors it names, in
 that order, and leaves by `os._exit`: bcc's own clean-up would disable the events that the agent now holds.
 It changes nothing on the host: tracefs and other kernels' headers are mounted in a mount namespace of its
-own. Standard library only, besides bcc.
+own. A request for layouts is answered from tracefs alone, without bcc. Standard library only, besides bcc.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import importlib.util
 import json
 import os
 import platform
+import resource
 import socket
 import struct
 import sys
@@ -27,14 +28,22 @@ FDS_A_MESSAGE = 200
 
 _CLONE_NEWNS, _MS_PRIVATE, _MS_REC = 0x20000, 1 << 18, 1 << 14
 _TRACEFS = Path("/sys/kernel/tracing")
+_DEBUG_TRACEFS = Path("/sys/kernel/debug/tracing")
+_LAYOUT_BYTES = 1 << 16
 _MODULES = Path("/lib/modules")
 
 
 def main() -> None:
     """Serve the one request on the socket named in argv."""
     with socket.socket(fileno=int(sys.argv[1])) as channel:
+        answer: dict[str, Any]
+        fds: list[int] = []
         try:
-            answer, fds = serve(json.loads(channel.makefile("rb").readline()))
+            request = json.loads(channel.makefile("rb").readline())
+            if "layouts" in request:
+                answer = {"layouts": read_layouts(request["layouts"])}
+            else:
+                answer, fds = serve(request)
         except BaseException as error:  # the parent must hear of everything; nobody else is left to tell
             answer, fds = {"error": f"{type(error).__name__}: {error}"}, []
         body = json.dumps(answer).encode()
@@ -49,6 +58,8 @@ def main() -> None:
 def serve(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """Compile and load; → (answer, descriptors): programs, then maps, then attached tracepoints."""
     prepare_mounts(request.get("build"), request.get("source"))
+    if request.get("memory_bytes"):
+        resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"], request["memory_bytes"]))
     bcc = _import_bcc(Path(request["package"]))
     bpf = bcc.BPF(text=request["text"], cflags=request["cflags"])  # TRACEPOINT_PROBEs attach here
     kinds = {"kprobe": bcc.BPF.KPROBE, "raw_tracepoint": bcc.BPF.RAW_TRACEPOINT}
@@ -64,6 +75,24 @@ def serve(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     parts = {"programs": programs, "maps": maps, "tracepoints": tracepoints}
     answer = {kind: list(table) for kind, table in parts.items()}
     return answer, [fd for table in parts.values() for fd in table.values()]
+
+
+def read_layouts(events: list[str]) -> dict[str, str | None]:
+    """`group:name` → the text of its `format` file, None where tracefs has no such event.
+
+    Raises OSError where tracefs can be neither found nor mounted, or a layout not be read.
+    """
+    prepare_mounts(None, None)
+    root = next(place for place in (_TRACEFS, _DEBUG_TRACEFS) if (place / "events").is_dir())
+    return {event: _layout(root / "events" / event.replace(":", "/") / "format") for event in events}
+
+
+def _layout(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_LAYOUT_BYTES).decode("ascii", "replace")
+    except FileNotFoundError:
+        return None
 
 
 def _text(name: bytes | str) -> str:
@@ -86,9 +115,7 @@ def _import_bcc(package: Path) -> Any:
 
 def prepare_mounts(build: str | None, source: str | None) -> None:
     """What bcc expects at fixed places: tracefs, and headers below /lib/modules/<this kernel>."""
-    needs_tracefs = (
-        not (_TRACEFS / "events").is_dir() and not Path("/sys/kernel/debug/tracing/events").is_dir()
-    )
+    needs_tracefs = not (_TRACEFS / "events").is_dir() and not (_DEBUG_TRACEFS / "events").is_dir()
     own = _MODULES / platform.release()
     needs_headers = build is not None and not (own / "build").exists()
     if not needs_tracefs and not needs_headers:

@@ -39,6 +39,20 @@ _ANSWER_BYTES_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class CompileLimits:
+    """What one compile may take. `memory_bytes` bounds the child's address space (None: as the agent's);
+    `said_bytes` is how much of what the compiler said an error carries.
+    """
+
+    deadline_seconds: float = DEADLINE_SECONDS
+    memory_bytes: int | None = None
+    said_bytes: int = 4_000
+
+
+ORDINARY_LIMITS = CompileLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
     """A program to load: `kind` is `kprobe` (uprobes too) or `raw_tracepoint`; 48 loads it for
     `uprobe.multi`.
@@ -70,32 +84,54 @@ def compile_with_bcc(
     maps: Sequence[str],
     *,
     bindings: BccBindings | None = None,
-    deadline_seconds: float = DEADLINE_SECONDS,
+    defines: Sequence[str] = (),
+    limits: CompileLimits = ORDINARY_LIMITS,
 ) -> Compiled:
     """Compile `text`, load `functions` (and attach its TRACEPOINT_PROBEs) and return the descriptors.
 
-    Raises PreflightError without bcc or headers, PrivilegeError, or LoadError with the end of what bcc said.
+    `defines` are macros to set, as `NAME` or `NAME=VALUE`. Raises PreflightError without bcc or headers,
+    PrivilegeError, or LoadError with the end of what bcc said.
     """
     began = time.monotonic()
     request = _request(text, functions, maps, bindings or find_bcc())
+    request["cflags"] += [f"-D{define}" for define in defines]
+    request["memory_bytes"] = limits.memory_bytes
+    answer, fds = _ask(request, limits)
+    tables = {
+        kind: {name: fds.pop(0) for name in answer[kind]} for kind in ("programs", "maps", "tracepoints")
+    }
+    return Compiled(tables["programs"], tables["maps"], tables["tracepoints"], time.monotonic() - began)
+
+
+def read_layouts(events: Sequence[str]) -> dict[str, str | None]:
+    """`group:name` → the text of tracefs's `format` file, None where there is no such event.
+
+    Read in the same kind of child, because bcc's view counts: where nobody has mounted tracefs, it is mounted
+    for that child alone. Raises PrivilegeError or LoadError where tracefs cannot be read.
+    """
+    answer, _ = _ask({"layouts": list(events)}, ORDINARY_LIMITS)
+    layouts: dict[str, str | None] = answer["layouts"]
+    return layouts
+
+
+def _ask(request: dict[str, Any], limits: CompileLimits) -> tuple[dict[str, Any], list[int]]:
+    """The child's answer and its descriptors."""
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile() as said:
         with theirs:
             child = _start(theirs, said)
         try:
-            ours.settimeout(deadline_seconds)
+            ours.settimeout(limits.deadline_seconds)
             _send(ours, request)
             answer = _receive_answer(ours)
-            fds = _receive_fds(ours, sum(len(names) for names in answer.values()))
+            named = [names for names in answer.values() if isinstance(names, list)]
+            fds = _receive_fds(ours, sum(map(len, named)))
             ours.sendall(b"\0")
         except (OSError, ValueError, KeyError) as error:
-            raise _failure(error, said, deadline_seconds) from error
+            raise _failure(error, said, limits) from error
         finally:
-            _end(child, deadline_seconds)
-    tables = {
-        kind: {name: fds.pop(0) for name in answer[kind]} for kind in ("programs", "maps", "tracepoints")
-    }
-    return Compiled(tables["programs"], tables["maps"], tables["tracepoints"], time.monotonic() - began)
+            _end(child, limits.deadline_seconds)
+    return answer, fds
 
 
 def _request(
@@ -134,14 +170,14 @@ def _send(channel: socket.socket, request: dict[str, Any]) -> None:
     channel.sendall(json.dumps(request).encode() + b"\n")
 
 
-def _receive_answer(channel: socket.socket) -> dict[str, list[str]]:
+def _receive_answer(channel: socket.socket) -> dict[str, Any]:
     length = struct.unpack("<I", _exactly(channel, 4))[0]
     if length > _ANSWER_BYTES_LIMIT:
         raise ValueError(f"an answer of {length} bytes")
-    answer = json.loads(_exactly(channel, length))
+    answer: dict[str, Any] = json.loads(_exactly(channel, length))
     if "error" in answer:
         raise ValueError(answer["error"])
-    return {kind: list(answer[kind]) for kind in ("programs", "maps", "tracepoints")}
+    return answer
 
 
 def _exactly(channel: socket.socket, length: int) -> bytes:
@@ -172,11 +208,11 @@ def _receive_fds(channel: socket.socket, count: int) -> list[int]:
     return fds.tolist()
 
 
-def _failure(error: Exception, said: IO[bytes], deadline_seconds: float) -> PreflightError | PrivilegeError:
+def _failure(error: Exception, said: IO[bytes], limits: CompileLimits) -> PreflightError | PrivilegeError:
     if isinstance(error, TimeoutError):
-        return LoadError(f"bcc gave no answer within {deadline_seconds:g} s", remedy="--loader libbpf")
+        return LoadError(f"bcc gave no answer within {limits.deadline_seconds:g} s", remedy="--loader libbpf")
     said.seek(0)
-    tail = said.read()[-4000:].decode("utf-8", "replace").strip()
+    tail = said.read()[-limits.said_bytes :].decode("utf-8", "replace").strip()
     message = f"bcc refused the programs: {error}" + (f"\n{tail}" if tail else "")
     if "Operation not permitted" in message or "Permission denied" in message:
         return PrivilegeError(message, remedy="run as root: bcc needs CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN")

@@ -29,7 +29,10 @@ def seen(host, present: dict[str, AttachTrial], *, is_listed: bool = True):
 def test_every_row_is_told_once_and_names_its_group():
     assert len({row.event for row in TABLE}) == len(TABLE)
     assert all(row.event.count(":") == 1 and row.gives for row in TABLE)
-    assert {row.event for row in TABLE if row.is_used} == {"printk:console"}
+    assert {row.event for row in TABLE if not row.is_used} == {
+        *("sched:sched_switch", "sched:sched_wakeup"),
+        *("sched:sched_process_exec", "sched:sched_process_exit"),
+    }
 
 
 def test_the_seeds_event_is_the_first_choice(host, by_name):
@@ -39,7 +42,8 @@ def test_the_seeds_event_is_the_first_choice(host, by_name):
         check_tracepoints(seen(host, {"nv_gpu:queue_submit": WORKS, "xe:xe_sched_job_run": WORKS}))
     )
     assert found[QUEUE_SUBMIT].data["present"] == "nv_gpu:queue_submit"
-    assert "not used yet" in found[QUEUE_SUBMIT].detail
+    assert found[QUEUE_SUBMIT].detail.startswith("nv_gpu:queue_submit stands for it: work handed to the GPU")
+    assert found["xe:xe_sched_job_run"].detail.startswith("present, attachable, counted: ")
 
 
 def test_without_any_the_launch_calls_stand_for_it(host, by_name):
@@ -54,21 +58,28 @@ def test_without_any_the_launch_calls_stand_for_it(host, by_name):
 
 
 def test_present_means_attachable_and_says_whether_it_is_used(host, by_name):
-    found = by_name(check_tracepoints(seen(host, {"printk:console": WORKS, "oom:mark_victim": WORKS})))
+    present = dict.fromkeys(("printk:console", "syscalls:sys_enter_ioctl", "sched:sched_wakeup"), WORKS)
+    found = by_name(check_tracepoints(seen(host, present)))
     assert found["printk:console"].detail == "present, attachable, used: gives XID lines of the kernel log"
-    assert found["oom:mark_victim"].detail.startswith("present, attachable, not used yet: ")
+    assert "used where [probes] gpu_ioctls is on" in found["syscalls:sys_enter_ioctl"].detail
+    assert found["sched:sched_wakeup"].detail.startswith("present, attachable, not used: ")
 
 
 @pytest.mark.parametrize(
-    ("event", "status"), [("printk:console", Status.WARN), ("xe:xe_sched_job_run", Status.ABSENT)]
+    ("event", "status"),
+    [
+        ("printk:console", Status.WARN),
+        ("xe:xe_sched_job_run", Status.ABSENT),
+        ("sched:sched_switch", Status.ABSENT),
+    ],
 )
-def test_only_what_is_used_today_is_missed(host, by_name, event, status):
+def test_only_what_is_used_and_of_every_kernel_is_missed(host, by_name, event, status):
     assert by_name(check_tracepoints(seen(host, {})))[event].status is status
 
 
 def test_present_and_refused_is_a_lack_where_it_is_used(host, by_name):
-    found = by_name(check_tracepoints(seen(host, {"printk:console": DENIED, "oom:mark_victim": DENIED})))
-    assert (found["printk:console"].status, found["oom:mark_victim"].status) == (Status.WARN, Status.OK)
+    found = by_name(check_tracepoints(seen(host, {"printk:console": DENIED, "sched:sched_switch": DENIED})))
+    assert (found["printk:console"].status, found["sched:sched_switch"].status) == (Status.WARN, Status.OK)
     assert found["printk:console"].remedy == "CAP_BPF and CAP_PERFMON"
 
 

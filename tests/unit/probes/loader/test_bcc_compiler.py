@@ -8,7 +8,7 @@ import io
 import pytest
 
 from hotstage.errors import LoadError, PrivilegeError
-from hotstage.probes.loader.bcc_compiler import _failure
+from hotstage.probes.loader.bcc_compiler import ORDINARY_LIMITS, _failure
 from hotstage.probes.loader.bindings import INSTALL_HEADERS, INSTALL_LIBRARIES
 
 
@@ -21,13 +21,13 @@ from hotstage.probes.loader.bindings import INSTALL_HEADERS, INSTALL_LIBRARIES
     ],
 )
 def test_the_remedy_is_that_of_the_cause(said, remedy):
-    error = _failure(ValueError(said), io.BytesIO(), 1.0)
+    error = _failure(ValueError(said), io.BytesIO(), ORDINARY_LIMITS)
     assert isinstance(error, LoadError)
     assert (error.remedy, error.exit_code) == (remedy, 4)
     assert said in error.message
 
 
 def test_a_refusal_for_want_of_permission_is_told_apart():
-    error = _failure(ValueError("Exception: x"), io.BytesIO(b"bpf: Operation not permitted"), 1.0)
+    error = _failure(ValueError("Exception: x"), io.BytesIO(b"bpf: Operation not permitted"), ORDINARY_LIMITS)
     assert isinstance(error, PrivilegeError)
     assert error.exit_code == 5

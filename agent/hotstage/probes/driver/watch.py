@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tracepoints of GPU drivers and of OOM kills, as one object: attach what exists, read, report, let go.
+
+It comes up beside the counters, in a thread of its own, and the agent runs without it. Afterwards that thread
+keeps house once a second: which descriptors are of GPU devices, which processes have gone. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from hotstage.clock import Clock
+from hotstage.errors import HotstageError
+from hotstage.probes.driver import readings
+from hotstage.probes.driver.gpu_files import GpuFiles, find_gpu_files
+from hotstage.probes.driver.ioctls import DEVICES
+from hotstage.probes.driver.layouts import fields_of
+from hotstage.probes.driver.pieces import DTYPES, Attached, Piece, Rows, attach
+from hotstage.probes.driver.report import (
+    DriverReport,
+    EventReport,
+    EventState,
+    OomKill,
+    QueueSubmit,
+    SlowIoctl,
+)
+from hotstage.probes.driver.table import (
+    FALLBACK,
+    LAUNCH_CALLS,
+    QUEUE_SUBMIT,
+    TABLE,
+    Choice,
+    Event,
+    Use,
+    choose,
+)
+from hotstage.probes.loader.bcc_compiler import read_layouts
+from hotstage.probes.loader.libbpf import OBJECTS
+from hotstage.probes.maps.driver import OOM_KILL, SLOW_IOCTL, XID
+from hotstage.probes.samples import XidEvent
+
+KEPT = 32
+"""OOM kills and slow ioctls that are remembered one by one."""
+HOUSE_SECONDS = 1.0
+FENCE_MAX_NS = 600_000_000_000
+"""A fence that has neither signaled nor gone in ten minutes is forgotten: its end was lost."""
+
+log = logging.getLogger(__name__)
+
+
+class DriverWatch:
+    """`start` returns at once; `drain` on the fast tick; `report` from any thread; `close` lets all go."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        pids: Callable[[], Iterable[int]],
+        *,
+        ioctls: bool = False,
+        slow_ioctl_ns: int = 0,
+        proc_root: Path = Path("/proc"),
+        objects: Path = OBJECTS,
+        patterns: tuple[tuple[str, str], ...] = DEVICES,
+    ) -> None:
+        """`pids`: processes whose descriptors are looked at for GPU devices, where `ioctls` are counted."""
+        self._clock = clock
+        self._pids = pids
+        self._has_ioctls = ioctls
+        self._slow_ioctl_ns = slow_ioctl_ns
+        self._proc_root = proc_root
+        self._objects = objects
+        self._patterns = patterns
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._ready = threading.Event()
+        self._choice: Choice | None = None
+        self._attached = Attached((), {})
+        self._since_ns: int | None = None
+        self._files: GpuFiles = {}
+        self._failure: HotstageError | OSError | None = None
+        self._state = "off"
+        self._reason: str | None = "switched off in the configuration"
+        self._oom_kills_total = 0
+        self._oom_kills: deque[OomKill] = deque(maxlen=KEPT)
+        self._slow_ioctls: deque[SlowIoctl] = deque(maxlen=KEPT)
+        self._thread = threading.Thread(target=self._run, name="hotstage-driver", daemon=True)
+
+    def start(self) -> None:
+        self._state, self._reason = "starting", None
+        self._thread.start()
+
+    def wait(self, seconds: float) -> str:
+        """The state once everything is attached or has failed, at the latest after `seconds`."""
+        self._ready.wait(seconds)
+        return self._state
+
+    def drain(self) -> tuple[XidEvent, ...]:
+        """XIDs that the driver's own tracepoint told since the last call, oldest first; OOM kills and slow
+        ioctls are noted for the report.
+        """
+        xids: list[XidEvent] = []
+        with self._lock:
+            for piece in self._attached.pieces:
+                records = piece.drain()
+                xids += [readings.xid_event(row) for row in records[XID]]
+                kills = [readings.oom_kill(row) for row in records[OOM_KILL]]
+                self._oom_kills_total += len(kills)
+                self._oom_kills.extend(kills)
+                self._slow_ioctls.extend(
+                    readings.slow_ioctl(row, self._patterns) for row in records[SLOW_IOCTL]
+                )
+        return tuple(xids)
+
+    def lost(self) -> int:
+        """Records and keys that found no room."""
+        with self._lock:
+            return sum(piece.lost() for piece in self._attached.pieces)
+
+    def report(self, launches: int | None) -> DriverReport:
+        """As of now; `launches` stand for `queue_submit` where no tracepoint does."""
+        with self._lock:
+            now_ns = self._clock.monotonic_ns()
+            stats, opened = self._rows("timelines"), self._rows("open_fences")
+            waits, memory, ioctls = map(self._rows, ("fence_waits", "gpu_memory", "ioctl_stats"))
+            events = tuple(self._event(event) for event in TABLE)
+            kills = self._is_attached("oom:mark_victim")
+            ring_rows = self._rows("ring_submits")
+            return DriverReport(
+                state=self._state,
+                reason=self._reason,
+                remedy=getattr(self._failure, "remedy", None),
+                queue_submit=self._queue_submit(events, launches),
+                events=events,
+                rings={} if ring_rows is None else readings.rings(ring_rows),
+                timelines=None
+                if stats is None or opened is None
+                else readings.timelines(stats, opened, now_ns),
+                fence_waits=None if waits is None else readings.fence_waits(waits),
+                memory=None if memory is None else readings.gpu_memory(memory),
+                oom_kills_total=self._oom_kills_total if kills else None,
+                oom_kills=tuple(self._oom_kills) if kills else None,
+                ioctls=None if ioctls is None else readings.ioctl_classes(ioctls, self._patterns),
+                slow_ioctls=None if ioctls is None else tuple(self._slow_ioctls),
+                lost=sum(piece.lost() for piece in self._attached.pieces),
+            )
+
+    def close(self) -> None:
+        """Safe to call twice, and while it is still coming up."""
+        self._end.set()
+        with self._lock:
+            pieces, self._attached = self._attached.pieces, Attached((), {})
+            for piece in pieces:
+                piece.close()
+
+    # ---- in its own thread
+
+    def _run(self) -> None:
+        try:
+            self._open()
+        except (HotstageError, OSError) as error:
+            self._failure = error
+            self._state, self._reason = "off", str(error)
+            log.info("no tracepoints of GPU drivers", extra={"reason": str(error)})
+            return
+        finally:
+            self._ready.set()
+        while not self._end.wait(HOUSE_SECONDS):
+            self.keep_house()
+
+    def _open(self) -> None:
+        wanted = [event.event for event in TABLE if event.use not in (Use.NONE, Use.ELSEWHERE)]
+        texts = read_layouts(wanted)
+        layouts = {event: fields_of(text) for event, text in texts.items() if text is not None}
+        choice = choose(layouts, ioctls=self._has_ioctls)
+        with self._lock:
+            self._choice = choice
+        attached = attach(choice, layouts, self._objects)
+        for piece in attached.pieces:
+            piece.set_slow_ioctl(self._slow_ioctl_ns)
+        with self._lock:
+            if self._end.is_set():
+                for piece in attached.pieces:
+                    piece.close()
+                return
+            self._attached, self._since_ns = attached, self._clock.monotonic_ns()
+            self._state = "watching" if attached.pieces else "off"
+            self._reason = None if attached.pieces else "no tracepoint of the list is here"
+        if self._has_ioctls:
+            self.keep_house()
+
+    def keep_house(self) -> None:
+        """Tell the kernel of descriptors that came or went; take out what is of processes that have gone."""
+        files = find_gpu_files(self._pids(), self._proc_root, self._patterns) if self._has_ioctls else {}
+        with self._lock:
+            for piece in self._attached.pieces:
+                self._tell_files(piece, files)
+                self._forget_the_gone(piece)
+        self._files = files
+
+    def _tell_files(self, piece: Piece, files: GpuFiles) -> None:
+        if piece.read("gpu_files") is None:
+            return
+        for (pid, fd), device in files.items() - self._files.items():
+            with contextlib.suppress(OSError):  # the map is full: these are not counted
+                piece.set_gpu_file(pid, fd, device)
+        gone = [key for key in self._files if key not in files]
+        if gone:
+            piece.delete("gpu_files", np.array(gone, DTYPES["gpu_files"][0]))
+
+    def _forget_the_gone(self, piece: Piece) -> None:
+        for name in ("fence_waits", "gpu_memory"):
+            rows = piece.read(name)
+            if rows is not None and len(rows[0]):
+                gone = [
+                    bool(pid) and not (self._proc_root / str(pid)).exists()
+                    for pid in rows[0]["tgid"].tolist()
+                ]
+                piece.delete(name, rows[0][np.array(gone)])
+        fences = piece.read("open_fences")
+        if fences is not None and len(fences[0]):
+            ages = self._clock.monotonic_ns() - fences[1]["emitted_ns"].astype(np.int64)
+            piece.delete("open_fences", fences[0][ages > FENCE_MAX_NS])
+
+    # ---- for the report; the lock is held
+
+    def _rows(self, name: str) -> Rows | None:
+        """Of the piece that has that map; rings are of every piece."""
+        found = [rows for piece in self._attached.pieces if (rows := piece.read(name)) is not None]
+        if not found:
+            return None
+        if len(found) == 1:
+            return found[0]
+        return np.concatenate([keys for keys, _ in found]), np.concatenate([values for _, values in found])
+
+    def _piece_of(self, event: Event) -> Piece | None:
+        return next((piece for piece in self._attached.pieces if event in piece.events), None)
+
+    def _is_attached(self, name: str) -> bool:
+        return any(event.event == name for piece in self._attached.pieces for event in piece.events)
+
+    def _event(self, event: Event) -> EventReport:
+        piece = self._piece_of(event)
+        hits, last_ns = piece.hits(event) if piece else (None, None)
+        return EventReport(
+            event=event.event,
+            logical=event.logical,
+            gives=event.gives,
+            state=EventState.ATTACHED if piece else self._state_of(event),
+            hits=hits,
+            last_ns=last_ns or None,
+            since_ns=self._since_ns if piece else None,
+            reason=None if piece else self._reason_of(event),
+        )
+
+    def _state_of(self, event: Event) -> EventState:
+        if event.use in (Use.NONE, Use.ELSEWHERE):
+            return EventState.UNUSED
+        if self._choice is None:
+            return EventState.STARTING if self._state == "starting" else EventState.OFF
+        if event in self._choice.chosen:
+            return EventState.STARTING if self._state == "starting" else EventState.REFUSED
+        if event.use is Use.ON_REQUEST and not self._has_ioctls:
+            return EventState.OFF
+        return EventState.ABSENT
+
+    def _reason_of(self, event: Event) -> str | None:
+        known = self._attached.reasons or (self._choice.reasons if self._choice else {})
+        return known.get(event.event, self._reason)
+
+    def _queue_submit(self, events: Iterable[EventReport], launches: int | None) -> QueueSubmit:
+        taken = next(
+            (e for e in events if e.logical == QUEUE_SUBMIT and e.state is EventState.ATTACHED), None
+        )
+        if taken is not None:
+            return QueueSubmit(taken.event, is_derived=False, count=taken.hits, reason=None)
+        reason = (
+            f"derived from {FALLBACK}: NVIDIA submits from user space, and no driver here has a tracepoint"
+        )
+        return QueueSubmit(LAUNCH_CALLS, is_derived=True, count=launches, reason=reason)
