@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 LIMIT = 300
 
 
@@ -33,3 +35,8 @@ def normal_bus_id(bus: str) -> str:
         return bus.lower()
     domain, slot, device = parts
     return f"{domain[-4:].rjust(4, '0')}:{slot}:{device.split('.')[0]}"
+
+
+def format_uuid(raw: bytes) -> str:
+    """The driver's 16 bytes as NVML writes them: `GPU-` and a lower-case UUID."""
+    return f"GPU-{UUID(bytes=raw)}"

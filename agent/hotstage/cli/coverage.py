@@ -38,6 +38,11 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
         _missed(body),
         empty="every symbol of the catalogue is there",
     )
+    print_table(
+        ("placement", "tried before the attach", "cuGetProcAddress", "driver", "library"),
+        _trials(body),
+        empty="no library was tried before its attach: there is none, or [probes] canary is off",
+    )
     _tell_driver(body["driver"])
     lost = {name: count for name, count in body["losses"].items() if count}
     if lost:
@@ -96,6 +101,37 @@ def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:
         for p in body["processes"]
         for lib in p["libraries"]
     ]
+
+
+def _trials(body: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """One row a library file: what its trial found, however many processes have it."""
+    found = {
+        (lib["path"], lib["build_id"]): lib["trial"]
+        for process in body["processes"]
+        for lib in process["libraries"]
+        if lib.get("trial")
+    }
+    return [
+        (
+            trial["placement"],
+            trial["reason"] or f"{trial['calls']} calls made, counted and right",
+            _audit(trial["audit"]),
+            trial["driver_version"],
+            path,
+        )
+        for (path, _), trial in sorted(found.items())
+    ]
+
+
+def _audit(audit: dict[str, Any] | None) -> str:
+    if audit is None:
+        return "not asked"
+    told = [f"{audit['answered']} addresses"]
+    if audit["internal"]:
+        told.append(f"not exported, so not probed: {', '.join(audit['internal'])}")
+    if audit["unprobed"]:
+        told.append(f"not in the catalogue: {', '.join(audit['unprobed'])}")
+    return "; ".join(told) if len(told) > 1 else f"{told[0]}, all exported and probed"
 
 
 def _missed(body: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -59,6 +59,13 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
             " copies too; T2 events and queries too, which are frequent"
         ),
     ] = "T1"
+    canary: Annotated[
+        bool,
+        Meta(
+            description="before a libcuda is attached, load it once in a process without rights, probe it "
+            "there alone and replay its cuGetProcAddress; false attaches by the bytes alone"
+        ),
+    ] = True
     nvtx_torch: Annotated[
         bool,
         Meta(

@@ -16,9 +16,9 @@ import time
 from collections import deque
 
 from hotstage.devices.nvml import Device, NvmlGoneError, XidEvents, close_nvml, open_nvml
-from hotstage.devices.privileges import give_up_capabilities
 from hotstage.devices.sampler import Sampler
 from hotstage.devices.wire import RecordKind, Status, pack
+from hotstage.privileges import give_up_capabilities
 
 _OUTPUT = 1
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from hotstage.devices import nvml
 from hotstage.devices.nvml import Device, NvmlGoneError
-from hotstage.devices.privileges import give_up_capabilities
 from hotstage.devices.wire import Status
+from hotstage.privileges import give_up_capabilities
 
 _PR_SET_PDEATHSIG = 1
 

@@ -11,17 +11,24 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from dataclasses import dataclass, field
 
 from hotstage.clock import Clock
 from hotstage.errors import HotstageError
 from hotstage.probes.coverage import Epoch, LibraryCoverage, LibraryState, ProcessCoverage
 from hotstage.probes.departures import Departures
+from hotstage.probes.discovery.follower import FileKey
 from hotstage.probes.discovery.libraries import library_kind
 from hotstage.probes.discovery.processes import Mapping, ProcessId, ProcessView, printable
 from hotstage.probes.discovery.targets import Candidate, MissedSymbol, discard_candidate
-from hotstage.probes.discovery.watch import FileKey
-from hotstage.probes.loader.base import Attachment, AttachPoint, Link, Loader
+from hotstage.probes.held_libraries import (
+    HeldLibrary,
+    Process,
+    Use,
+    coverage_of,
+    points_of,
+    refused_by,
+)
+from hotstage.probes.loader.base import Link, Loader
 from hotstage.probes.loader.links import detach
 
 IDLE_LIBRARIES_LIMIT = 32
@@ -32,44 +39,6 @@ EPOCHS_LIMIT = 1024
 PROCESSES_SHOWN_LIMIT = 4096
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class _Held:
-    """One library file. `attachment` is None unless it is attached itself; an alias names who is in
-    `alias_of`.
-    """
-
-    candidate: Candidate
-    state: LibraryState
-    attached_ns: int
-    attachment: Attachment | None = None
-    alias_of: _Held | None = None
-    reason: str | None = None
-    files: set[FileKey] = field(default_factory=set)
-    users: set[ProcessId] = field(default_factory=set)
-    idle_since_ns: int = 0
-
-    @property
-    def counted_through(self) -> _Held:
-        return self.alias_of or self
-
-
-@dataclass(slots=True)
-class _Use:
-    """A library in a process: its epoch."""
-
-    held: _Held | None
-    file: FileKey
-    since_ns: int | None
-    from_start: bool
-    refused: LibraryCoverage | None = None
-
-
-@dataclass(slots=True)
-class _Process:
-    name: str
-    uses: dict[FileKey, _Use] = field(default_factory=dict)
 
 
 class Attachments:
@@ -92,11 +61,11 @@ class Attachments:
         self._lock = threading.Lock()
         # Around everything that attaches or lets go: two threads may, and neither under `_lock`.
         self._attaching = threading.RLock()
-        self._held: dict[tuple[int, int], _Held] = {}
-        self._by_file: dict[FileKey, _Held] = {}
-        self._processes: dict[ProcessId, _Process] = {}
+        self._held: dict[tuple[int, int], HeldLibrary] = {}
+        self._by_file: dict[FileKey, HeldLibrary] = {}
+        self._processes: dict[ProcessId, Process] = {}
         self._epochs: deque[Epoch] = deque(maxlen=EPOCHS_LIMIT)
-        self._idle: set[_Held] = set()
+        self._idle: set[HeldLibrary] = set()
 
     # ---- told by the watch
 
@@ -150,9 +119,9 @@ class Attachments:
         )
         file = (mapping.device, mapping.inode)
         with self._lock:
-            entry = self._processes.setdefault(process.identity, _Process(process.name))
+            entry = self._processes.setdefault(process.identity, Process(process.name))
             before = entry.uses.get(file)
-            entry.uses[file] = _Use(None, file, None, False, shown)
+            entry.uses[file] = Use(None, file, None, False, shown)
         if before is None or before.refused != shown:
             level = logging.DEBUG if is_gone else logging.WARNING
             extra = {"pid": process.identity.pid, "reason": reason}
@@ -207,7 +176,7 @@ class Attachments:
         with self._lock:
             shown = sorted(self._processes.items(), key=lambda item: item[0].pid)[:PROCESSES_SHOWN_LIMIT]
             return tuple(
-                ProcessCoverage(process.pid, entry.name, tuple(map(_coverage_of, entry.uses.values())))
+                ProcessCoverage(process.pid, entry.name, tuple(map(coverage_of, entry.uses.values())))
                 for process, entry in shown
                 if entry.uses
             )
@@ -222,19 +191,19 @@ class Attachments:
         with self._lock:
             held = [held for held in self._held.values() if held.users]
             return tuple(
-                missed for library in held for missed in (*library.candidate.missed, *_refused(library))
+                missed for library in held for missed in (*library.candidate.missed, *refused_by(library))
             )
 
     def counts(self) -> tuple[int, int]:
         """(symbols probed, of them on emulated instructions), each library once."""
         with self._lock:
-            points = [p for h in self._held.values() for p in _points(h.attachment)]
+            points = [p for h in self._held.values() for p in points_of(h.attachment)]
         return len(points), sum(point.is_emulated for point in points)
 
     def points_in_use(self) -> int:
         """Symbols probed in libraries that a process has, each library once: as `missed` counts."""
         with self._lock:
-            return sum(len(_points(held.attachment)) for held in self._held.values() if held.users)
+            return sum(len(points_of(held.attachment)) for held in self._held.values() if held.users)
 
     def epochs(self) -> tuple[Epoch, ...]:
         """The last finished epochs, oldest first."""
@@ -258,7 +227,7 @@ class Attachments:
 
     # ---- inside
 
-    def _attach(self, candidate: Candidate, twin: _Held | None) -> _Held:
+    def _attach(self, candidate: Candidate, twin: HeldLibrary | None) -> HeldLibrary:
         """Attach; what cannot be attached is held as failed, with the reason, so that it is not tried for
         each user.
         """
@@ -266,25 +235,25 @@ class Attachments:
         if not candidate.points:
             known = bool(candidate.missed)
             reason = "exports none of the catalogue's functions" if known else "not in the catalogue"
-            return _Held(candidate, LibraryState.IGNORED, now_ns, reason=reason)
+            return HeldLibrary(candidate, LibraryState.IGNORED, now_ns, reason=reason)
         if (refusal := self._refusal(candidate)) is not None:
-            return _Held(candidate, refusal[0], now_ns, reason=refusal[1])
+            return HeldLibrary(candidate, refusal[0], now_ns, reason=refusal[1])
         if twin is not None:
             reason = "the same file by another path"
-            return _Held(candidate, LibraryState.ALIAS, now_ns, alias_of=twin, reason=reason)
+            return HeldLibrary(candidate, LibraryState.ALIAS, now_ns, alias_of=twin, reason=reason)
         library = candidate.parsed.library
         try:
             attachment = self._loader.attach(library, candidate.points)
         except (HotstageError, OSError) as error:
             log.warning("attach failed", extra={"path": library.path, "reason": str(error)})
-            return _Held(candidate, LibraryState.FAILED, now_ns, reason=str(error))
-        return _Held(candidate, LibraryState.ATTACHED, self._clock.monotonic_ns(), attachment)
+            return HeldLibrary(candidate, LibraryState.FAILED, now_ns, reason=str(error))
+        return HeldLibrary(candidate, LibraryState.ATTACHED, self._clock.monotonic_ns(), attachment)
 
     def _refusal(self, candidate: Candidate) -> tuple[LibraryState, str] | None:
         """As what it is held, and why, where it must not be attached; None: it may be."""
         return None
 
-    def _twin_of(self, candidate: Candidate) -> _Held | None:
+    def _twin_of(self, candidate: Candidate) -> HeldLibrary | None:
         """An attached library that may be this very file: overlay mounts give one inode several devices."""
         mine = candidate.parsed.library
         for held in self._held.values():
@@ -294,17 +263,17 @@ class Attachments:
                 return held
         return None
 
-    def _use(self, process: ProcessView, file: FileKey, held: _Held, mapped_ns: int) -> None:
+    def _use(self, process: ProcessView, file: FileKey, held: HeldLibrary, mapped_ns: int) -> None:
         attached_ns = held.counted_through.attached_ns
         counts = held.counted_through.state is LibraryState.ATTACHED
         since_ns = max(attached_ns, mapped_ns) if counts else None
         with self._lock:
             self._departures.process_seen(process.identity.pid)
             held.users.add(process.identity)
-            entry = self._processes.setdefault(process.identity, _Process(process.name))
-            entry.uses[file] = _Use(held, file, since_ns, counts and mapped_ns > attached_ns)
+            entry = self._processes.setdefault(process.identity, Process(process.name))
+            entry.uses[file] = Use(held, file, since_ns, counts and mapped_ns > attached_ns)
 
-    def _end_use(self, process: ProcessId, use: _Use, at_ns: int) -> None:
+    def _end_use(self, process: ProcessId, use: Use, at_ns: int) -> None:
         held = use.held
         if held is None:
             return
@@ -314,57 +283,25 @@ class Attachments:
             self._idle.add(held)
         self._end_epoch(process, use, at_ns)
 
-    def _end_epoch(self, process: ProcessId, use: _Use, at_ns: int) -> None:
+    def _end_epoch(self, process: ProcessId, use: Use, at_ns: int) -> None:
         if use.held is not None and use.since_ns is not None:
             library = use.held.candidate.parsed.library
             self._epochs.append(Epoch(process.pid, library.kind, library.path, use.since_ns, at_ns))
         use.since_ns, use.from_start = None, False
 
-    def _is_aliased(self, held: _Held) -> bool:
+    def _is_aliased(self, held: HeldLibrary) -> bool:
         return any(other.alias_of is held for other in self._held.values())
 
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: HeldLibrary) -> None:
         self._held.pop(held.candidate.parsed.key, None)
         for file in held.files:
             self._by_file.pop(file, None)
         self._idle.discard(held)
 
-    def _links(self, held: _Held) -> tuple[Link, ...]:
+    def _links(self, held: HeldLibrary) -> tuple[Link, ...]:
         """All that holds it in the kernel."""
         return held.attachment.links if held.attachment is not None else ()
 
-    def _release(self, held: _Held) -> None:
+    def _release(self, held: HeldLibrary) -> None:
         detach(self._links(held))
         discard_candidate(held.candidate)
-
-
-def _points(attachment: Attachment | None) -> list[AttachPoint]:
-    return [point for link in attachment.links for point in link.points] if attachment else []
-
-
-def _refused(held: _Held) -> list[MissedSymbol]:
-    path = held.candidate.parsed.library.path
-    refused = held.attachment.refused if held.attachment else ()
-    return [MissedSymbol(path, point.point.symbol, point.reason) for point in refused]
-
-
-def _coverage_of(use: _Use) -> LibraryCoverage:
-    if use.held is None:
-        assert use.refused is not None
-        return use.refused
-    held, library = use.held, use.held.candidate.parsed.library
-    # Where links are those of single processes, the library is off and some of its uses are not.
-    is_off = held.counted_through.state is LibraryState.OFF
-    is_counted = is_off and use.since_ns is not None
-    points = [] if is_off and not is_counted else _points(held.counted_through.attachment)
-    return LibraryCoverage(
-        kind=library.kind,
-        path=library.path,
-        build_id=library.build_id,
-        attached=len(points),
-        emulated=sum(point.is_emulated for point in points),
-        state=LibraryState.ATTACHED if is_counted else LibraryState.OFF if is_off else held.state,
-        since_ns=use.since_ns,
-        from_start=use.from_start,
-        reason=None if is_counted else held.counted_through.reason if is_off else held.reason,
-    )

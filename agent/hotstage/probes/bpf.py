@@ -110,7 +110,11 @@ def link_multi(
     on_return: bool,
     pid: int = 0,
 ) -> int:
-    """One link of a program at many file offsets of `path`, in all processes or in one; its descriptor."""
+    """One link of a program at many file offsets of `path`; its descriptor. Raises OSError.
+
+    For all processes, or for one `pid`: all others then meet no trap. Kernels before about 6.10 take it for
+    a thread.
+    """
     count = len(offsets)
     held_path = ctypes.create_string_buffer(os.fsencode(path))
     held_offsets = (ctypes.c_uint64 * count)(*offsets)
@@ -134,9 +138,14 @@ def link_multi(
     )
 
 
-def link_perf_event(program_fd: int, path: str, offset: int, cookie: int, *, on_return: bool) -> int:
-    """A link of a program at one file offset through a perf uprobe event; the descriptor. Raises OSError."""
-    event_fd = _open_uprobe_event(path, offset, on_return=on_return)
+def link_perf_event(
+    program_fd: int, path: str, offset: int, cookie: int, *, on_return: bool, pid: int = -1
+) -> int:
+    """A link of a program at one file offset through a perf uprobe event; the descriptor. Raises OSError.
+
+    For all processes, or for one thread.
+    """
+    event_fd = _open_uprobe_event(path, offset, on_return=on_return, pid=pid)
     try:
         attributes = struct.pack("<IIIIQ", program_fd, event_fd, ATTACH_PERF_EVENT, 0, cookie)
         link_fd = bpf(LINK_CREATE, attributes)
@@ -149,7 +158,7 @@ def link_perf_event(program_fd: int, path: str, offset: int, cookie: int, *, on_
         os.close(event_fd)
 
 
-def _open_uprobe_event(path: str, offset: int, *, on_return: bool) -> int:
+def _open_uprobe_event(path: str, offset: int, *, on_return: bool, pid: int) -> int:
     with open("/sys/bus/event_source/devices/uprobe/type", encoding="ascii") as file:  # noqa: PTH123
         event_type = int(file.read())
     held_path = ctypes.create_string_buffer(os.fsencode(path))
@@ -173,8 +182,8 @@ def _open_uprobe_event(path: str, offset: int, *, on_return: bool) -> int:
     fd = _libc.syscall(
         ctypes.c_long(_PERF_EVENT_OPEN),
         ctypes.byref(attributes),
-        ctypes.c_long(-1),
-        ctypes.c_long(0),
+        ctypes.c_long(pid),
+        ctypes.c_long(0 if pid < 0 else -1),
         ctypes.c_long(-1),
         ctypes.c_ulong(_PERF_CLOSE_ON_EXEC),
     )

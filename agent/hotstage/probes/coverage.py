@@ -15,6 +15,7 @@ from typing import Any
 
 from hotstage.probes.discovery.targets import MissedSymbol
 from hotstage.probes.driver.report import DriverReport
+from hotstage.probes.trial.report import TrialReport
 
 
 class LibraryState(StrEnum):
@@ -50,6 +51,8 @@ class LibraryCoverage:
     since_ns: int | None
     from_start: bool
     reason: str | None
+    trial: TrialReport | None = None
+    """What was tried before the attach; None where there is nothing to try, or trials are off."""
 
 
 @dataclass(frozen=True, slots=True)

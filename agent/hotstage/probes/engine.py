@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +41,8 @@ from hotstage.probes.restraint.books import RestrainedAttachments
 from hotstage.probes.restraint.restraint import Restraint, end_work
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.probes.totals import TotalsBook
-from hotstage.text import clean_name
+from hotstage.probes.trial.trials import LibraryTrials, NoTrials, Trials
+from hotstage.text import clean_name, format_uuid
 
 SETTLE_SECONDS = 1.0
 """How long `start` waits for the first scan: what hangs longer is attached when it answers."""
@@ -79,6 +79,7 @@ class ProbeEngine:
         self._departures = Departures(int(config.process_linger_seconds * 1e9))
         self._attachments: RestrainedAttachments | None = None
         self._watch: Watch | None = None
+        self._trials: Trials = NoTrials()
         self.beside = Beside(config, clock, lambda: self._attachments.pids() if self._attachments else ())
         """Lines of the kernel log, tracepoints of GPU drivers."""
         self._range_names: RangeNames | None = None
@@ -267,6 +268,7 @@ class ProbeEngine:
         if watch is not None:
             watch.close()
         self.beside.close()
+        self._trials.close()
         attachments, self._attachments = self._attachments, None
         if attachments is not None:
             attachments.close()
@@ -298,6 +300,8 @@ class ProbeEngine:
     def _follow(self) -> None:
         config = self._config
         assert self._loader is not None
+        if config.canary:
+            self._trials = LibraryTrials(Rung(self.rung), self._clock)
         self._attachments = RestrainedAttachments(
             self._loader,
             self._clock,
@@ -316,14 +320,16 @@ class ProbeEngine:
                 fast_placement=config.fast_placement,
                 essential_only=self.rung == Rung.PERF,
                 tier=Tier[config.tier],
+                try_out=self._trials.try_out,
             ),
             deadline_seconds=config.discovery_deadline_seconds,
-            is_own=self._is_own,
+            is_own=lambda pid: self._trials.owns(pid) or self._is_own(pid),
             is_wanted=is_library if self._range_names is None else is_library_or_torch,
         )
         self.restraint.watch(self._watch)
         if not self._watch.start(SETTLE_SECONDS):
             log.warning("some processes do not answer; their libraries are attached when they do")
+        self._trials.started()
 
     def _end_work(self, pids: Collection[int] | None) -> None:
         """As `restraint.end_work`."""
@@ -380,8 +386,3 @@ class ProbeEngine:
         if self._watch is None:
             raise HotstageError("the probes are not started")
         return self._watch
-
-
-def format_uuid(raw: bytes) -> str:
-    """The driver's 16 bytes as NVML writes them: `GPU-` and a lower-case UUID."""
-    return f"GPU-{UUID(bytes=raw)}"

@@ -14,6 +14,24 @@ from click.testing import CliRunner
 from hotstage.cli.coverage import coverage
 from hotstage.probes.losses import MEANINGS
 
+TRIAL = {
+    "placement": "refuted",
+    "reason": "cuDriverGetVersion under a probe: it ended by SIGILL",
+    "calls": 0,
+    "audit": {"asked": 1000, "answered": 712, "internal": ["cuMemAlloc 3020 flags 1"], "unprobed": []},
+    "driver_version": 12040,
+    "seconds": 0.05,
+}
+
+
+def process(pid: int, trial: dict[str, object] | None) -> dict[str, object]:
+    library = {"kind": "libcuda", "path": "/lib/libcuda.so", "build_id": "b1d", "state": "attached"}
+    return {
+        "pid": pid,
+        "name": "server",
+        "libraries": [library | {"attached": 9, "emulated": 0, "trial": trial}],
+    }
+
 
 def answer(losses: Mapping[str, int]) -> dict[str, object]:
     return {
@@ -21,7 +39,7 @@ def answer(losses: Mapping[str, int]) -> dict[str, object]:
         "rung": "S",
         "attached": 9,
         "calls": {"counted": 5, "open": 0, "lost": 0},
-        "processes": [],
+        "processes": [process(40, TRIAL), process(41, TRIAL), process(42, None)],
         "missed": [{"symbol": "cuFoo", "reason": "not in this library", "library": "/lib/libcuda.so"}],
         "driver": DRIVER,
         "losses": losses,
@@ -127,3 +145,16 @@ def test_driver_tracepoints_are_told_with_counts_or_reasons(said) -> None:
     assert "nvidia\tallocate\t3\t1\t0\t0.25" in lines
     assert any(line.startswith("amdgpu\tgfx_0.0.0\t9\t1\t0.25") for line in lines)
     assert "killed for memory: pid 77 python3" in lines
+
+
+def test_a_trial_is_told_once_for_each_library(said) -> None:
+    lines = [line.split("\t") for line in said() if line.startswith("refuted")]
+    assert lines == [
+        [
+            "refuted",
+            "cuDriverGetVersion under a probe: it ended by SIGILL",
+            "712 addresses; not exported, so not probed: cuMemAlloc 3020 flags 1",
+            "12040",
+            "/lib/libcuda.so",
+        ]
+    ]

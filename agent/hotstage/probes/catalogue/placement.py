@@ -17,7 +17,7 @@ CODE_BYTES = 24
 
 _FIVE_BYTE_NOP = b"\x0f\x1f\x44\x00\x00"
 
-# (pattern, offset of the instruction to probe, where it was proven)
+# (pattern, offset of the instruction to probe); beside each, where it was proven
 _RULES: tuple[tuple[re.Pattern[bytes], int], ...] = (
     # cmpl $imm32, disp32(%rip); je rel8: libcuda 535, 550, 555
     (re.compile(rb"\x81\x3d.{8}\x74.", re.DOTALL), 10),
@@ -49,11 +49,15 @@ def place(code: bytes, *, allow_rule: bool = True) -> Placement:
     inside a function is never chosen: Linux 6.18 turns it into a call that overwrites the red zone. One at
     the begin is refused by `hazard_of`.
     """
-    if allow_rule and not is_emulated(code):
-        for pattern, skip in _RULES:
-            if pattern.match(code):
-                return Placement(skip, True)
-    return Placement(0, is_emulated(code))
+    rule = rule_of(code) if allow_rule else None
+    return Placement(0, is_emulated(code)) if rule is None else Placement(_RULES[rule][1], True)
+
+
+def rule_of(code: bytes) -> int | None:
+    """Which of the patterns moves the probe in a function that begins like this; None: it stays."""
+    if is_emulated(code):
+        return None
+    return next((index for index, (pattern, _) in enumerate(_RULES) if pattern.match(code)), None)
 
 
 def hazard_of(code: bytes) -> str | None:

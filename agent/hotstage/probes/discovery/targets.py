@@ -7,7 +7,7 @@ Everything that reads the file or the process is done in one go, by a thread tha
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,11 @@ from hotstage.probes.discovery.elf import Symbol
 from hotstage.probes.discovery.libraries import ParsedLibrary, close_library, open_library
 from hotstage.probes.discovery.processes import Mapping
 from hotstage.probes.loader.base import AttachPoint
+from hotstage.probes.trial.report import TrialReport
 
 _CHECKED_POINTS = 4
+Trial = Callable[[ParsedLibrary, tuple[AttachPoint, ...]], tuple[tuple[AttachPoint, ...], TrialReport | None]]
+"""Tries the planned points before anybody gets them: the points that are left and a report."""
 _PATCHED = (0xCC, 0xE8)
 """First byte of a probed instruction: the breakpoint, or the call that replaces a five-byte nop."""
 
@@ -48,6 +51,7 @@ class Candidate:
     points: tuple[AttachPoint, ...]
     missed: tuple[MissedSymbol, ...]
     is_patched: bool
+    trial: TrialReport | None = None
 
 
 def inspect_library(
@@ -58,10 +62,12 @@ def inspect_library(
     fast_placement: bool = True,
     essential_only: bool = False,
     tier: Tier = Tier.T1,
+    try_out: Trial | None = None,
 ) -> Candidate:
     """Open what `pid` has mapped and plan its probes; the caller owns the descriptor. Raises AttachError.
 
-    `fast_placement` off: every probe stands at its symbol. Calls above `tier` are left out.
+    `fast_placement` off: every probe stands at its symbol. Calls above `tier` are left out. `try_out` is
+    asked where no probe is there yet.
     """
     parsed = open_library(proc_root, pid, mapping)
     try:
@@ -69,10 +75,13 @@ def inspect_library(
             parsed, LIBRARIES, fast_placement=fast_placement, essential_only=essential_only, tier=tier
         )
         is_patched = bool(points) and is_probed(proc_root, pid, mapping, parsed.library.fd, points)
+        trial = None
+        if try_out is not None and points and not is_patched:
+            points, trial = try_out(parsed, points)
     except BaseException:
         close_library(parsed)
         raise
-    return Candidate(parsed, (mapping.device, mapping.inode), points, missed, is_patched)
+    return Candidate(parsed, (mapping.device, mapping.inode), points, missed, is_patched, trial)
 
 
 def discard_candidate(candidate: Candidate) -> None:

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from hotstage.clock import Clock
+from hotstage.probes.discovery.follower import FileKey, Follower, News
 from hotstage.probes.discovery.libraries import LibraryGoneError, is_library
 from hotstage.probes.discovery.lookups import Lookups, Outcome
 from hotstage.probes.discovery.processes import (
@@ -40,58 +40,6 @@ _DYING_NS = 2_000_000_000
 """A leader that ended this long ago while its threads live on is left to the rescans."""
 
 log = logging.getLogger(__name__)
-FileKey = tuple[tuple[int, int], int]
-
-
-class Follower(Protocol):
-    """Who attaches and keeps the books. `mapped_ns` is when the library was mapped, 0 when no record told
-    of it.
-    """
-
-    def library_found(
-        self, process: ProcessView, candidate: Candidate, mapped_ns: int, looked_ns: int
-    ) -> bool:
-        """A library that was not known; the follower owns its descriptor now.
-
-        `looked_ns` is before its code was looked at. False: look again, it may have been probed since.
-        """
-        ...
-
-    def library_shared(self, process: ProcessView, file: FileKey, mapped_ns: int) -> bool:
-        """A file as another process has it; False when the follower does not hold it, so that it must be
-        opened.
-        """
-        ...
-
-    def library_refused(
-        self, process: ProcessView, mapping: Mapping, reason: str, *, is_gone: bool = False
-    ) -> None:
-        """It could not be opened; `is_gone`: because the process or the file has simply vanished."""
-        ...
-
-    def libraries_kept(self, process: ProcessView, files: frozenset[FileKey]) -> None:
-        """The libraries that the process has now: what it had besides is unmapped."""
-        ...
-
-    def process_gone(self, process: ProcessId, at_ns: int) -> None: ...
-
-    def thread_gone(self, pid: int, tid: int, at_ns: int) -> None: ...
-
-    def tick(self, now_ns: int) -> None:
-        """Time has passed: at least twice a second."""
-        ...
-
-
-class News(Protocol):
-    """Where records come from: `Sideband`, or a test's own."""
-
-    def follow_cpus(self) -> bool: ...
-
-    def wait(self, timeout_seconds: float) -> None: ...
-
-    def drain(self) -> list[Event]: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(slots=True)

@@ -15,12 +15,13 @@ from collections.abc import Callable
 
 from hotstage.clock import Clock
 from hotstage.errors import HotstageError
-from hotstage.probes.attachments import Attachments, _Held, _Use
+from hotstage.probes.attachments import Attachments
 from hotstage.probes.coverage import LibraryState
 from hotstage.probes.departures import Departures
+from hotstage.probes.discovery.follower import FileKey
 from hotstage.probes.discovery.processes import ProcessId, ProcessView
 from hotstage.probes.discovery.targets import Candidate, discard_candidate
-from hotstage.probes.discovery.watch import FileKey
+from hotstage.probes.held_libraries import HeldLibrary, Use
 from hotstage.probes.loader.base import Attachment, Link, Loader, OpenLibrary
 from hotstage.probes.loader.links import detach
 
@@ -57,7 +58,7 @@ class RestrainedAttachments(Attachments):
         self._off: str | None = None
         self._withdrawn: dict[int, str] = {}
         # Libraries whose links are those of single processes: pid → what holds it there.
-        self._own: dict[_Held, dict[int, Attachment]] = {}
+        self._own: dict[HeldLibrary, dict[int, Attachment]] = {}
 
     @property
     def off(self) -> str | None:
@@ -134,13 +135,13 @@ class RestrainedAttachments(Attachments):
             return LibraryState.DENIED, denied
         return (LibraryState.OFF, self._off) if self._off is not None else None
 
-    def _links(self, held: _Held) -> tuple[Link, ...]:
+    def _links(self, held: HeldLibrary) -> tuple[Link, ...]:
         own = self._own.get(held)
         if own is None:
             return super()._links(held)
         return tuple(link for attachment in own.values() for link in attachment.links)
 
-    def _use(self, process: ProcessView, file: FileKey, held: _Held, mapped_ns: int) -> None:
+    def _use(self, process: ProcessView, file: FileKey, held: HeldLibrary, mapped_ns: int) -> None:
         super()._use(process, file, held, mapped_ns)
         source = held.counted_through
         if source in self._own or (source.state is LibraryState.OFF and self._off is None):
@@ -148,12 +149,12 @@ class RestrainedAttachments(Attachments):
         elif process.identity.pid in self._withdrawn and self._off is None:
             self._arrange(source)
 
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: HeldLibrary) -> None:
         super()._forget(held)
         own = self._own.pop(held, {})
         detach(link for attachment in own.values() for link in attachment.links)
 
-    def _twin_of(self, candidate: Candidate) -> _Held | None:
+    def _twin_of(self, candidate: Candidate) -> HeldLibrary | None:
         found = super()._twin_of(candidate)
         if found is not None or not self._withdrawn:
             return found
@@ -165,7 +166,7 @@ class RestrainedAttachments(Attachments):
                 return held
         return None
 
-    def _end_own(self, held: _Held, pid: int) -> None:
+    def _end_own(self, held: HeldLibrary, pid: int) -> None:
         own = self._own.get(held)
         if own is None or pid not in own:
             return
@@ -178,10 +179,10 @@ class RestrainedAttachments(Attachments):
             for held in {each.counted_through for each in self._libraries_of(pid)}:
                 self._arrange(held)
 
-    def _libraries_of(self, pid: int) -> list[_Held]:
+    def _libraries_of(self, pid: int) -> list[HeldLibrary]:
         return [h for h in self._held.values() if any(user.pid == pid for user in h.users)]
 
-    def _arrange(self, held: _Held) -> None:
+    def _arrange(self, held: HeldLibrary) -> None:
         """Links of one library as its users are: one for all, one for each that may be watched, or none."""
         if held.state not in _TAKEN_BACK:
             return
@@ -208,7 +209,7 @@ class RestrainedAttachments(Attachments):
         elif self._has_own_links and len(wanted) <= OWN_LINKS_LIMIT:
             self._add_own(held, self._own.setdefault(held, {}), wanted)
 
-    def _attach_again(self, held: _Held) -> None:
+    def _attach_again(self, held: HeldLibrary) -> None:
         attachment = self._try(held, 0)
         if attachment is None:
             return
@@ -218,7 +219,7 @@ class RestrainedAttachments(Attachments):
             for _, use in self._uses_of(held):
                 use.since_ns = held.attached_ns
 
-    def _add_own(self, held: _Held, own: dict[int, Attachment], pids: set[int]) -> None:
+    def _add_own(self, held: HeldLibrary, own: dict[int, Attachment], pids: set[int]) -> None:
         for pid in sorted(pids):
             attachment = self._try(held, pid)
             if attachment is None:
@@ -230,7 +231,7 @@ class RestrainedAttachments(Attachments):
                     if process.pid == pid:
                         use.since_ns, use.from_start = self._clock.monotonic_ns(), False
 
-    def _try(self, held: _Held, pid: int) -> Attachment | None:
+    def _try(self, held: HeldLibrary, pid: int) -> Attachment | None:
         library = held.candidate.parsed.library
         try:
             return self._loader.attach(library, held.candidate.points, pid=pid)
@@ -239,10 +240,10 @@ class RestrainedAttachments(Attachments):
             held.reason = str(error)
             return None
 
-    def _seen_as(self, held: _Held) -> list[_Held]:
+    def _seen_as(self, held: HeldLibrary) -> list[HeldLibrary]:
         return [each for each in self._held.values() if each.counted_through is held]
 
-    def _uses_of(self, held: _Held) -> list[tuple[ProcessId, _Use]]:
+    def _uses_of(self, held: HeldLibrary) -> list[tuple[ProcessId, Use]]:
         return [
             (process, use)
             for process, entry in self._processes.items()
@@ -256,7 +257,7 @@ class RestrainedAttachments(Attachments):
             for use in entry.uses.values():
                 self._end_epoch(process, use, now_ns)
 
-    def _set_off(self, held: _Held, reason: str) -> None:
+    def _set_off(self, held: HeldLibrary, reason: str) -> None:
         if held.state in _TAKEN_BACK:
             held.attachment, held.reason = None, reason
             if held.alias_of is None:

@@ -12,7 +12,6 @@ from typing import Any
 from gpu_checks.programs import exercises
 from gpu_checks.programs.dialogue import Answer, serve
 from gpu_checks.programs.driver import Driver, Pointer, Session, Size
-from gpu_checks.programs.lookups import ask
 
 DEADLINE_SECONDS = 60.0
 COPY_BYTES = 4096
@@ -75,19 +74,10 @@ class Program:
         session.driver.call("cuGraphExecDestroy", executable)
         return self._tally()
 
-    def ask_addresses(self, names: list[str], versions: list[int]) -> Answer:
-        """What cuGetProcAddress gives for each name, version and kind of default stream."""
-        return {"version": self._version(), "answers": ask(self._driver, names, versions)}
-
     def cupti(self) -> Answer:
         """Have the injected library write its counts; `written` is None when none was injected."""
         path = os.environ.get("CUDA_INJECTION64_PATH")
         return self._tally(written=None if path is None else ctypes.CDLL(path).hotstage_cupti_write() == 0)
-
-    def _version(self) -> int:
-        version = ctypes.c_int()
-        self._driver.call("cuDriverGetVersion", ctypes.byref(version))
-        return version.value
 
     def _open_session(self) -> Session:
         if self._session is None:
@@ -130,7 +120,6 @@ def main() -> None:
             "exercise": program.exercise,
             "fail": program.fail,
             "load": program.load,
-            "ask_addresses": program.ask_addresses,
             "cupti": program.cupti,
         }
     )

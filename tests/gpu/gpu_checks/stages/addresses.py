@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ from gpu_checks.stages.coverage import mapped_libcuda
 from gpu_checks.surroundings import Surroundings, compile_helper
 from gpu_checks.tallies import CALL_OF
 from gpu_checks.target import Target
+from hotstage.probes.trial import audit
+from hotstage.probes.trial.process import Subject
+from hotstage.probes.trial.trials import VERSION_FUNCTION
 
-VERSIONS = (3020, 4000, 6050, 7000, 9000, 10000, 11000, 11040, 12000, 12050, 13000)
-"""Every answer changes at one of these: the versions that introduced a `_v2`, `_v3` or per-thread variant."""
-_ABI = re.compile(r"_v\d+$")
+ASK_NS = 30_000_000_000
 _OF_A_FAMILY = re.compile(
     r"cu(?:Launch|GraphLaunch|Mem(?:Alloc|Free|cpy|set|Create|Release|Map|Unmap|HostAlloc|Address(?:Reserve|Free))"
     r"|StreamSynchronize|EventSynchronize|CtxSynchronize)"
@@ -31,8 +34,7 @@ def addresses(at: Surroundings, section: Section) -> None:
     ) as target:
         target.tell("start")
         libcuda = Libcuda.read(mapped_libcuda(target.pid))
-        target.tell("open", within_seconds=60)
-        asked(target, libcuda, section)
+    asked(libcuda, section)
     obtained(at, libcuda, section)
 
 
@@ -49,39 +51,36 @@ def is_probed(libcuda: Libcuda, found: list[str]) -> bool:
     return any(libcuda.elf.functions[name].offset in probed_offsets(libcuda) for name in found)
 
 
-def asked(target: Target, libcuda: Libcuda, section: Section) -> None:
-    """Ask for every catalogued name, for many versions, with both kinds of default stream."""
-    wanted = sorted({_ABI.sub("", call) for call in CALL_OF.values()})
-    version = target.tell("ask_addresses", names=[], versions=[])["version"]
-    versions = sorted({each for each in VERSIONS if each < version} | {version})
-    answers = target.tell("ask_addresses", names=wanted, versions=versions, within_seconds=30)["answers"]
-    rows = []
-    for answer in answers:
-        found = names(libcuda, answer["address"])
-        rows.append(
-            {
-                **{key: answer[key] for key in ("name", "version", "flags")},
-                "symbols": found,
-                "internal": answer["address"] is not None and not found,
-                "probed": is_probed(libcuda, found) if answer["address"] is not None else None,
-            }
-        )
-    now = [row for row in rows if row["version"] == version]
-    internal = sorted({row["name"] for row in rows if row["internal"]})
-    gaps = sorted({f"{row['name']} → {row['symbols']}" for row in now if row["probed"] is False})
+def asked(libcuda: Libcuda, section: Section) -> None:
+    """As the agent does: catalogued names, many versions, both kinds of default stream."""
+    with libcuda.path.open("rb") as file:
+        deadline_ns = time.monotonic_ns() + ASK_NS
+        with Subject(file.fileno(), deadline_ns, time.monotonic_ns) as subject:
+            subject.wait_loaded()
+            _, version, _ = subject.call(VERSION_FUNCTION, 1)
+            handed = audit.replay(subject, libcuda.elf, version) or []
+    found = audit.summary(handed, version)
+    now = [asdict(each) for each in handed if each.version == version]
     old = sorted(
-        {f"{row['name']} {row['version']} → {row['symbols']}" for row in rows if row["probed"] is False}
+        {
+            f"{each.name} {each.version} → {each.symbols}"
+            for each in handed
+            if each.symbols and not each.is_probed
+        }
     )
-    answered = sum(row["probed"] is not None for row in rows)
     section.check(
-        "every address is an exported symbol's", not internal and answered > 0, f"internal: {internal}"
+        "every address is an exported symbol's",
+        not found.internal and found.answered > 0,
+        f"internal: {list(found.internal)}",
     )
     section.check(
-        f"at version {version} every address is probed", not gaps, "; ".join(gaps) or f"{len(now)} asked"
+        f"at version {version} every address is probed",
+        not found.unprobed,
+        "; ".join(found.unprobed) or f"{len(now)} obtained",
     )
     section.figure("driver_version", version, "", "as cuDriverGetVersion has it")
-    section.figure("addresses_asked", len(rows), "", "names × versions × kinds of default stream")
-    section.figure("addresses_obtained", answered, "", "of these, those that the driver has")
+    section.figure("addresses_asked", found.asked, "", "names × versions × kinds of default stream")
+    section.figure("addresses_obtained", found.answered, "", "of these, those that the driver has")
     section.table("not_probed_at_any_version", old)
     section.table("answers_now", now)
     uncounted = sorted(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before vendor code is loaded: the devices process gives up every capability that the agent handed down.
+"""Before someone else's code is loaded: the process that does it gives up every capability it was handed.
 
-Reading GPUs needs none. It keeps its uid, and none of them comes back. It knows nothing of NVML.
+Reading GPUs and looking at a library need none. It keeps its uid, and none of them comes back.
 """
 
 from __future__ import annotations

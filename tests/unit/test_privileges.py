@@ -10,7 +10,7 @@ import sys
 SETS = ("CapInh", "CapPrm", "CapEff", "CapAmb")
 REPORT = """
 from pathlib import Path
-from hotstage.devices.privileges import give_up_capabilities
+from hotstage.privileges import give_up_capabilities
 give_up_capabilities()
 print(Path("/proc/self/status").read_text())
 import subprocess

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the books of `attachments.py`: a library that is held, its use by a process, a process; and
+what coverage shows of them. No lock: the books have one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hotstage.probes.coverage import LibraryCoverage, LibraryState
+from hotstage.probes.discovery.follower import FileKey
+from hotstage.probes.discovery.processes import ProcessId
+from hotstage.probes.discovery.targets import Candidate, MissedSymbol
+from hotstage.probes.loader.base import Attachment, AttachPoint
+
+
+@dataclass(slots=True, eq=False)
+class HeldLibrary:
+    """One library file. `attachment` is None unless it is attached itself; an alias names who is in
+    `alias_of`.
+    """
+
+    candidate: Candidate
+    state: LibraryState
+    attached_ns: int
+    attachment: Attachment | None = None
+    alias_of: HeldLibrary | None = None
+    reason: str | None = None
+    files: set[FileKey] = field(default_factory=set)
+    users: set[ProcessId] = field(default_factory=set)
+    idle_since_ns: int = 0
+
+    @property
+    def counted_through(self) -> HeldLibrary:
+        return self.alias_of or self
+
+
+@dataclass(slots=True)
+class Use:
+    """A library in a process: its epoch."""
+
+    held: HeldLibrary | None
+    file: FileKey
+    since_ns: int | None
+    from_start: bool
+    refused: LibraryCoverage | None = None
+
+
+@dataclass(slots=True)
+class Process:
+    name: str
+    uses: dict[FileKey, Use] = field(default_factory=dict)
+
+
+def points_of(attachment: Attachment | None) -> list[AttachPoint]:
+    return [point for link in attachment.links for point in link.points] if attachment else []
+
+
+def refused_by(held: HeldLibrary) -> list[MissedSymbol]:
+    path = held.candidate.parsed.library.path
+    refused = held.attachment.refused if held.attachment else ()
+    return [MissedSymbol(path, point.point.symbol, point.reason) for point in refused]
+
+
+def coverage_of(use: Use) -> LibraryCoverage:
+    if use.held is None:
+        assert use.refused is not None
+        return use.refused
+    held, library = use.held, use.held.candidate.parsed.library
+    # Where links are those of single processes, the library is off and some of its uses are not.
+    is_off = held.counted_through.state is LibraryState.OFF
+    is_counted = is_off and use.since_ns is not None
+    points = [] if is_off and not is_counted else points_of(held.counted_through.attachment)
+    return LibraryCoverage(
+        kind=library.kind,
+        path=library.path,
+        build_id=library.build_id,
+        attached=len(points),
+        emulated=sum(point.is_emulated for point in points),
+        state=LibraryState.ATTACHED if is_counted else LibraryState.OFF if is_off else held.state,
+        since_ns=use.since_ns,
+        from_start=use.from_start,
+        trial=held.counted_through.candidate.trial,
+        reason=None if is_counted else held.counted_through.reason if is_off else held.reason,
+    )

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process gives up before it loads a library that a stranger may have made: identity, capabilities,
+core dumps, and every system call but those of loading and computing. Standard library only.
+
+What is left can read files that everybody may read and answer on the pipes it has. It cannot write, connect,
+fork, execute or signal. Numbers of system calls: asm/unistd_64.h and asm-generic/unistd.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import struct
+
+from hotstage.privileges import give_up_capabilities
+
+NOBODY = 65534
+CPU_SECONDS = 2
+MEMORY_BYTES = 4 << 30
+DESCRIPTORS = 32
+
+_PR_SET_DUMPABLE, _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NAME = 4, 1, 22, 15
+_SECCOMP_FILTER = 2
+_SIGKILL = 9
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # SECCOMP_RET_*, linux/seccomp.h; refuse: EPERM
+_LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06  # BPF_LD+W+ABS, JMP+JEQ+K, ALU+AND+K, RET+K
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16  # struct seccomp_data
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*, linux/audit.h
+
+# openat, whose flags are looked at; x86-64 and arm64
+_OPENAT = {"x86_64": 257, "aarch64": 56}
+_CALLS: tuple[tuple[str, int, int | None], ...] = (
+    ("read", 0, 63),
+    ("write", 1, 64),
+    ("close", 3, 57),
+    ("fstat", 5, 80),
+    ("lseek", 8, 62),
+    ("mmap", 9, 222),
+    ("mprotect", 10, 226),
+    ("munmap", 11, 215),
+    ("brk", 12, 214),
+    ("rt_sigaction", 13, 134),
+    ("rt_sigprocmask", 14, 135),
+    ("rt_sigreturn", 15, 139),
+    ("pread64", 17, 67),
+    ("sched_yield", 24, 124),
+    ("mremap", 25, 216),
+    ("madvise", 28, 233),
+    ("getpid", 39, 172),
+    ("exit", 60, 93),
+    ("uname", 63, 160),
+    ("getcwd", 79, 17),
+    ("readlink", 89, None),
+    ("sysinfo", 99, 179),
+    ("getuid", 102, 174),
+    ("getgid", 104, 176),
+    ("geteuid", 107, 175),
+    ("getegid", 108, 177),
+    ("sigaltstack", 131, 132),
+    ("sched_get_priority_max", 146, 125),
+    ("sched_get_priority_min", 147, 126),
+    ("arch_prctl", 158, None),
+    ("gettid", 186, 178),
+    ("futex", 202, 98),
+    ("sched_getaffinity", 204, 123),
+    ("clock_gettime", 228, 113),
+    ("exit_group", 231, 94),
+    ("newfstatat", 262, 79),
+    ("readlinkat", 267, 78),
+    ("faccessat", 269, 48),
+    ("set_robust_list", 273, 99),
+    ("getrandom", 318, 278),
+    ("statx", 332, 291),
+    ("rseq", 334, 293),
+    # The kernel's own ways into a probe: not every kernel lets them pass a filter by itself.
+    ("uretprobe", 335, None),
+    ("uprobe", 336, None),
+)
+
+
+def confine(name: str) -> None:
+    """Give everything up, for good. Raises OSError where the kernel refuses; then nothing may be loaded."""
+    for limit, value in (
+        (resource.RLIMIT_CPU, CPU_SECONDS),
+        (resource.RLIMIT_AS, MEMORY_BYTES),
+        (resource.RLIMIT_NOFILE, DESCRIPTORS),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 1),  # 1, not 0: a core_pattern that is a program is not run for it either
+    ):
+        resource.setrlimit(limit, (value, value))
+    if os.geteuid() == 0:
+        _become_nobody()
+    give_up_capabilities()
+    libc = ctypes.CDLL(None, use_errno=True)
+    # A change of identity takes /proc/self/fd away, through which the library is opened.
+    _prctl(libc, _PR_SET_DUMPABLE, 1)
+    _prctl(libc, _PR_SET_PDEATHSIG, _SIGKILL)
+    _prctl(libc, _PR_SET_NAME, ctypes.c_char_p(name.encode()))
+    _refuse_calls(libc)
+
+
+def _become_nobody() -> None:
+    """Root in a container may lack the right; it loses its capabilities and calls all the same."""
+    try:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    except PermissionError:
+        return
+
+
+def _refuse_calls(libc: ctypes.CDLL) -> None:
+    program = seccomp_program(platform.machine())
+    held = ctypes.create_string_buffer(program, len(program))
+    header = ctypes.create_string_buffer(struct.pack("<H6xQ", len(program) // 8, ctypes.addressof(held)))
+    _prctl(libc, _PR_SET_SECCOMP, _SECCOMP_FILTER, ctypes.byref(header))
+
+
+def seccomp_program(machine: str) -> bytes:
+    """A classic BPF program of struct sock_filter: the calls above pass, others get EPERM.
+
+    Raises OSError for a machine whose numbers are not known.
+    """
+    if machine not in _ARCHITECTURES:
+        raise OSError(f"no table of system calls for {machine}")
+    is_x86 = machine == "x86_64"
+    numbers = [number for _, x86, arm in _CALLS if (number := x86 if is_x86 else arm) is not None]
+    lines = [
+        (_LOAD, 0, 0, _ARCHITECTURE_AT),
+        (_EQUAL, 1, 0, _ARCHITECTURES[machine]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        (_EQUAL, 0, 4, _OPENAT[machine]),
+        (_LOAD, 0, 0, _ARGUMENTS_AT + 2 * 8),
+        (_AND, 0, 0, _WRITING),
+        (_EQUAL, len(numbers) + 2, 0, 0),
+        (_RETURN, 0, 0, _REFUSE),
+        *((_EQUAL, len(numbers) - index, 0, number) for index, number in enumerate(numbers)),
+        (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    return b"".join(struct.pack("<HBBI", *line) for line in lines)
+
+
+def _prctl(libc: ctypes.CDLL, what: int, *values: object) -> None:
+    padded = [ctypes.c_ulong(value) if isinstance(value, int) else value for value in values]
+    padded += [ctypes.c_ulong(0)] * (4 - len(padded))
+    if libc.prctl(what, *padded) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl {what}: {os.strerror(code)}")

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before a library is attached for everybody: it is loaded once in a confined process, probed there alone and
+called, and its look-up function is replayed. What is refuted is not used for this library.
+
+Called by look-up threads, beside each other. A trial never fails a library: whatever goes wrong is a reason
+in its report, and it has a deadline that leaves the attach in time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from hotstage.clock import Clock
+from hotstage.probes.catalogue.placement import CODE_BYTES, place, rule_of
+from hotstage.probes.discovery.libraries import ParsedLibrary
+from hotstage.probes.loader.base import AttachPoint, Rung
+from hotstage.probes.loader.libbpf import OBJECTS
+from hotstage.probes.trial import audit
+from hotstage.probes.trial.canary import Canary, RefutedError
+from hotstage.probes.trial.process import Subject, TrialError
+from hotstage.probes.trial.report import AddressAudit, PlacementVerdict, TrialReport
+
+DEADLINE_NS = 300_000_000
+"""For all of one trial: a new library is attached within half a second."""
+START_NS = 400_000_000
+"""While the agent starts, trials may begin for so long: what comes later is attached untried."""
+_OWN_LINGER_NS = 1_000_000_000
+"""News of a process that has ended may still be on its way."""
+KEPT_LIMIT = 64
+"""Verified builds that are remembered: another copy of one is not tried again."""
+
+TRIED_KIND = "libcuda"
+VERSION_FUNCTION = "cuDriverGetVersion"
+HARMLESS = (VERSION_FUNCTION, "cuCtxSynchronize")
+"""Called with a pointer, before cuInit: the first writes its version there, the second returns 3."""
+
+log = logging.getLogger(__name__)
+
+
+class Trials(Protocol):
+    """What the engine needs: `LibraryTrials`, or `NoTrials` where they are switched off."""
+
+    def try_out(
+        self, parsed: ParsedLibrary, points: tuple[AttachPoint, ...]
+    ) -> tuple[tuple[AttachPoint, ...], TrialReport | None]:
+        """The points to attach and what the trial found; None where there is nothing to try."""
+        ...
+
+    def owns(self, pid: int) -> bool:
+        """Whether this is a process that loads a library for a trial: it is no server."""
+        ...
+
+    def started(self) -> None:
+        """Everything that was there at the start is attached: trials have their whole time now."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class NoTrials:
+    """The off switch."""
+
+    def try_out(
+        self, parsed: ParsedLibrary, points: tuple[AttachPoint, ...]
+    ) -> tuple[tuple[AttachPoint, ...], TrialReport | None]:
+        return points, None
+
+    def owns(self, pid: int) -> bool:
+        return False
+
+    def started(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class _Findings:
+    """Of one trial so far. `refuted` and `verified` are rules of `placement`."""
+
+    verified: set[int]
+    refuted: set[int]
+    reason: str | None = None
+    calls: int = 0
+    audit: AddressAudit | None = None
+    driver_version: int | None = None
+
+
+class LibraryTrials:
+    """Tries each build of libcuda once."""
+
+    def __init__(self, rung: Rung, clock: Clock, objects: Path = OBJECTS) -> None:
+        self._now_ns = clock.monotonic_ns
+        self._canary = Canary(objects, rung)
+        self._lock = threading.Lock()
+        self._own_until_ns: dict[int, int] = {}
+        self._verified: OrderedDict[tuple[str, int], TrialReport] = OrderedDict()
+        self._start_ends_ns: int | None = self._now_ns() + START_NS
+
+    def try_out(
+        self, parsed: ParsedLibrary, points: tuple[AttachPoint, ...]
+    ) -> tuple[tuple[AttachPoint, ...], TrialReport | None]:
+        """As `Trials.try_out`."""
+        library = parsed.library
+        if library.kind != TRIED_KIND:
+            return points, None
+        build = (library.build_id or "", library.size)
+        with self._lock:
+            known = self._verified.get(build)
+        if known is not None:
+            return points, known
+        began_ns = self._now_ns()
+        rules = {p.symbol_offset: rule for p in points if (rule := _rule_at(library.fd, p)) is not None}
+        findings = self._find(parsed, set(rules.values()))
+        report = _report(findings, set(rules.values()), (self._now_ns() - began_ns) / 1e9)
+        self._remember(build, report)
+        if report.placement is PlacementVerdict.REFUTED:
+            extra = {"path": library.path, "reason": report.reason}
+            log.warning("probes of this library stand at the symbols, which is slow", extra=extra)
+        return _at_the_symbol(points, rules, findings.refuted), report
+
+    def owns(self, pid: int) -> bool:
+        """As `Trials.owns`."""
+        with self._lock:
+            return self._own_until_ns.get(pid, 0) > self._now_ns()
+
+    def started(self) -> None:
+        """As `Trials.started`."""
+        self._start_ends_ns = None
+
+    def close(self) -> None:
+        """Let the programs go; trials that run end by their deadlines."""
+        self._canary.close()
+
+    def _find(self, parsed: ParsedLibrary, rules: set[int]) -> _Findings:
+        findings, now_ns = _Findings(set(), set()), self._now_ns()
+        functions = _functions_by_rule(parsed)
+        can_look_up = any(name in parsed.elf.functions for name in audit.LOOK_UPS)
+        if not can_look_up and not functions:
+            findings.reason = "it exports no function that can be tried"
+            return findings
+        if self._start_ends_ns is not None and now_ns > self._start_ends_ns:
+            findings.reason = "there was no time for it at the start"
+            return findings
+        try:
+            with Subject(parsed.library.fd, now_ns + DEADLINE_NS, self._now_ns) as subject:
+                self._ask(
+                    subject, parsed, {rule: functions[rule] for rule in rules & set(functions)}, findings
+                )
+        except (TrialError, OSError) as error:
+            findings.reason = findings.reason or str(error)
+        return findings
+
+    def _ask(
+        self, subject: Subject, parsed: ParsedLibrary, functions: dict[int, str], findings: _Findings
+    ) -> None:
+        self._own(subject.pid, DEADLINE_NS)
+        try:
+            subject.wait_loaded()
+            if VERSION_FUNCTION in parsed.elf.functions:
+                results, version, _ = subject.call(VERSION_FUNCTION, 1)
+                findings.driver_version = version if results == [0] and 0 < version < 1 << 20 else None
+            handed = audit.replay(subject, parsed.elf, findings.driver_version)
+            if handed is not None:
+                findings.audit = audit.summary(handed, findings.driver_version)
+            for rule, symbol in functions.items():
+                self._probe(subject, parsed, rule, symbol, findings)
+        finally:
+            subject.end()
+            self._own(subject.pid, 0)
+
+    def _own(self, pid: int, for_ns: int) -> None:
+        now_ns = self._now_ns()
+        with self._lock:
+            own = {each: until_ns for each, until_ns in self._own_until_ns.items() if until_ns > now_ns}
+            self._own_until_ns = own | {pid: now_ns + for_ns + _OWN_LINGER_NS}
+
+    def _probe(
+        self, subject: Subject, parsed: ParsedLibrary, rule: int, symbol: str, findings: _Findings
+    ) -> None:
+        start, fd = parsed.elf.functions[symbol].offset, parsed.library.fd
+        offset = start + place(os.pread(fd, CODE_BYTES, start)).skip
+        try:
+            findings.calls += self._canary.try_function(subject, fd, symbol, offset)
+            findings.verified.add(rule)
+        except RefutedError as error:
+            findings.refuted.add(rule)
+            findings.reason = str(error)
+        except TrialError as error:
+            findings.reason = findings.reason or str(error)
+
+    def _remember(self, build: tuple[str, int], report: TrialReport) -> None:
+        """A build that was found right; a forged build-id wins nothing but that it is not tried itself."""
+        if report.placement is not PlacementVerdict.VERIFIED or not build[0]:
+            return
+        with self._lock:
+            self._verified[build] = report
+            while len(self._verified) > KEPT_LIMIT:
+                self._verified.popitem(last=False)
+
+
+def _rule_at(fd: int, point: AttachPoint) -> int | None:
+    """By which pattern the probe stands behind the symbol; None where it stands on it."""
+    if point.offset == point.symbol_offset:
+        return None
+    return rule_of(os.pread(fd, CODE_BYTES, point.symbol_offset))
+
+
+def _functions_by_rule(parsed: ParsedLibrary) -> dict[int, str]:
+    """For each pattern, the harmless function of the library that begins like it."""
+    found: dict[int, str] = {}
+    for symbol in HARMLESS:
+        function = parsed.elf.functions.get(symbol)
+        if function is not None:
+            rule = rule_of(os.pread(parsed.library.fd, CODE_BYTES, function.offset))
+            if rule is not None:
+                found.setdefault(rule, symbol)
+    return found
+
+
+def _report(findings: _Findings, rules: set[int], seconds: float) -> TrialReport:
+    if not rules:
+        verdict = PlacementVerdict.UNUSED
+    elif findings.refuted:
+        verdict = PlacementVerdict.REFUTED
+    elif rules <= findings.verified:
+        verdict = PlacementVerdict.VERIFIED
+    else:
+        verdict = PlacementVerdict.UNVERIFIED
+    is_settled = verdict in (PlacementVerdict.VERIFIED, PlacementVerdict.UNUSED)
+    reason = findings.reason or "no harmless function begins like those that are probed"
+    return TrialReport(
+        placement=verdict,
+        reason=None if is_settled else reason,
+        calls=findings.calls,
+        audit=findings.audit,
+        driver_version=findings.driver_version,
+        seconds=seconds,
+    )
+
+
+def _at_the_symbol(
+    points: tuple[AttachPoint, ...], rules: Mapping[int, int], refuted: set[int]
+) -> tuple[AttachPoint, ...]:
+    """Points by a refuted pattern go back to their symbols, where each hit is single-stepped."""
+    return tuple(
+        replace(point, offset=point.symbol_offset, is_emulated=False)
+        if rules.get(point.symbol_offset) in refuted
+        else point
+        for point in points
+    )

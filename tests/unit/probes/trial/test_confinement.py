@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a confined process can no longer do, and that it can still load a library."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+
+import pytest
+
+from hotstage.probes.trial.confinement import seccomp_program
+
+ATTEMPTS = r"""
+import ctypes, errno, os, socket, sys
+from hotstage.probes.trial.confinement import confine
+status = open("/proc/self/status")
+confine("confined")
+def attempt(work):
+    try:
+        work()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "done"
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *arguments):
+    if getattr(libc, name)(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), name)
+for name, work in {
+    "write": lambda: os.open("/tmp/confined", os.O_WRONLY | os.O_CREAT),
+    "update": lambda: os.open("/etc/passwd", os.O_RDWR),
+    "read": lambda: os.close(os.open("/etc/passwd", os.O_RDONLY)),
+    "connect": lambda: socket.socket(socket.AF_INET),
+    "local": lambda: socket.socket(socket.AF_UNIX),
+    "fork": os.fork,
+    "execute": lambda: os.execv("/bin/true", ["true"]),
+    "signal": lambda: os.kill(os.getppid(), 0),
+    "trace": lambda: call("ptrace", 0, 0, 0, 0),
+    "device": lambda: call("ioctl", 0, 0x5401, 0),
+    "unlink": lambda: os.unlink("/tmp/confined"),
+    "mount": lambda: call("mount", 0, 0, 0, 0, 0),
+    "load": lambda: ctypes.CDLL("libm.so.6"),
+}.items():
+    print(name, attempt(work), flush=True)
+print(status.read())
+"""
+
+
+@pytest.fixture(scope="module")
+def report() -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", ATTEMPTS], capture_output=True, text=True, timeout=30, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["read", "load"])
+def test_it_can_read_and_load(report: str, name: str) -> None:
+    assert f"{name} done" in report
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "write",
+        "update",
+        "connect",
+        "local",
+        "fork",
+        "execute",
+        "signal",
+        "trace",
+        "device",
+        "unlink",
+        "mount",
+    ],
+)
+def test_it_can_do_nothing_to_others(report: str, name: str) -> None:
+    assert f"{name} EPERM" in report
+
+
+def test_it_is_nobody_without_a_capability(report: str) -> None:
+    held = {name: int(value, 16) for name, value in re.findall(r"(Cap(?:Inh|Prm|Eff|Amb)):\s*(\w+)", report)}
+    assert held == dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapAmb"), 0)
+    assert re.search(r"Name:\s*confined", report)
+    assert re.search(r"Seccomp:\s*2", report)
+    assert not re.search(r"Uid:\s*0\b", report)
+
+
+def test_a_machine_whose_calls_are_not_known_is_refused() -> None:
+    assert len(seccomp_program(platform.machine())) % 8 == 0
+    with pytest.raises(OSError, match="riscv64"):
+        seccomp_program("riscv64")
