@@ -95,6 +95,7 @@ enum hotstage_loss {
 	REFUSED_TOKENS = 20,	  /* a number of tokens that is negative or beyond 32 bits */
 	LOST_FUNCTIONS = 21, /* functions, function_counts or streams, or a share of it, is full */
 	LOST_NVTX_RANGES = 22, /* an NVTX range was nothing: nvtx_unknown or nvtx_stacks is full */
+	LOST_SCHEDULING = 27,  /* a thread's waits were not counted: cpu_threads or cpu_stats is full */
 	LOST_DRIVER_EVENTS = 28, /* in the driver's own programs: a map or their ring is full */
 	LOST_BATCH_SIZES = 31, /* a batched copy of more parts than are read: its bytes are too few */
 	HOTSTAGE_LOSSES = 32,

@@ -13,7 +13,7 @@ import pytest
 from tests.bpf.conftest import SOURCES
 
 from hotstage.probes.catalogue.spec import Effect, Step, Wait
-from hotstage.probes.maps import layout
+from hotstage.probes.maps import layout, scheduling
 
 STRUCTURES = {
     "call_spec": layout.CALL_SPEC_DTYPE,
@@ -48,6 +48,9 @@ STRUCTURES = {
     "device_key": layout.DEVICE_KEY_DTYPE,
     "device_uuid": layout.DEVICE_UUID_DTYPE,
     "kernel_line_event": layout.KERNEL_LINE_DTYPE,
+    "cpu_thread": scheduling.CPU_THREAD_STATE_DTYPE,
+    "cpu_key": scheduling.CPU_KEY_DTYPE,
+    "cpu_stat": scheduling.CPU_STAT_DTYPE,
 }
 
 

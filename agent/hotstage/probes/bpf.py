@@ -11,6 +11,7 @@ import os
 import platform
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 
 _SYSCALLS = {"x86_64": (321, 298), "aarch64": (280, 241)}
 _BPF, _PERF_EVENT_OPEN = _SYSCALLS.get(platform.machine(), (-1, -1))
@@ -98,6 +99,15 @@ def delete(fd: int, key: bytes) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def locked_bytes(fd: int) -> int:
+    """Memory that a map holds in the kernel, as it accounts for it."""
+    for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "memlock":
+            return int(value)
+    return 0
 
 
 def link_multi(

@@ -96,7 +96,7 @@ class CallTotals:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A source beside the counters (XID lines): whether it runs, through what, or why not."""
+    """A source beside the counters (XID lines, the scheduler): whether it runs, through what, or why not."""
 
     state: str
     through: str | None
@@ -143,6 +143,7 @@ class Coverage:
     """Kernel memory by map."""
     off: str | None = None
     """Why nothing is attached at all; None while libraries are."""
+    scheduler: Side = field(default_factory=lambda: Side("off", None, None))
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers, keys as the fields."""

@@ -40,6 +40,7 @@ from hotstage.probes.nvtx_names import RangeNames, range_names
 from hotstage.probes.restraint.books import RestrainedAttachments
 from hotstage.probes.restraint.restraint import Restraint, end_work
 from hotstage.probes.samples import CallSample, FastSample
+from hotstage.probes.scheduler import Scheduler
 from hotstage.probes.totals import TotalsBook
 from hotstage.probes.trial.trials import LibraryTrials, NoTrials, Trials
 from hotstage.text import clean_name, format_uuid
@@ -82,6 +83,8 @@ class ProbeEngine:
         self._trials: Trials = NoTrials()
         self.beside = Beside(config, clock, lambda: self._attachments.pids() if self._attachments else ())
         """Lines of the kernel log, tracepoints of GPU drivers."""
+        self.scheduler = Scheduler()
+        """Waits for a CPU of the threads that are followed; for the slow tick."""
         self._range_names: RangeNames | None = None
         self.restraint = Restraint(config, clock)
         """What holds the probes back: deny list, kill switch."""
@@ -124,6 +127,7 @@ class ProbeEngine:
                 self._range_names.resolve()
             self._forget_the_gone()
         self.beside.note_losses()
+        self.scheduler.hold("restraint", self.restraint.off)
         return sample
 
     def totals(self) -> CallTotals:
@@ -140,6 +144,7 @@ class ProbeEngine:
         attached, emulated = attachments.counts()
         with self._maps_lock:
             losses, map_bytes = self._open_maps.losses(), self._open_maps.bytes_by_map()
+            map_bytes |= self.scheduler.bytes_by_map()
         self.beside.note_losses()
         return Coverage(
             loader=self.loader,
@@ -165,6 +170,7 @@ class ProbeEngine:
             refused_rungs=self._refused_rungs,
             map_bytes=map_bytes,
             off=self.restraint.off,
+            scheduler=self.scheduler.side,
         )
 
     def attached_points(self) -> int:
@@ -197,7 +203,7 @@ class ProbeEngine:
     def map_bytes(self) -> int:
         """Kernel memory of the maps, as the kernel accounts for it."""
         with self._maps_lock:
-            return self._open_maps.map_bytes()
+            return self._open_maps.map_bytes() + sum(self.scheduler.bytes_by_map().values())
 
     def device_uuids(self) -> Mapping[tuple[int, int], str]:
         """(pid, ordinal) → `GPU-…`, as the driver told that process; processes that have gone stay for a
@@ -269,6 +275,7 @@ class ProbeEngine:
             watch.close()
         self.beside.close()
         self._trials.close()
+        self.scheduler.close()
         attachments, self._attachments = self._attachments, None
         if attachments is not None:
             attachments.close()
@@ -295,6 +302,8 @@ class ProbeEngine:
             slow_call_ns=int(config.slow_call_seconds * 1e9),
             event_gap_ns=_EVENT_GAP_NS,
         )
+        if config.scheduler:
+            self.scheduler.start(loaded.maps, self._maps.histograms, threads=config.threads)
         self._epoch_ns = self._clock.monotonic_ns()
 
     def _follow(self) -> None:
@@ -353,6 +362,7 @@ class ProbeEngine:
             self._sources.keep(forgotten.threads)
             self._sources.forget(pids)
         tids = [tid for _, tid in threads if not self._is_in_use(tid)]
+        self.scheduler.forget(pids, tids)
         if tids:
             ended = maps.forget_threads(tids)
             self._totals.keep_threads(ended)

@@ -140,6 +140,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "work inside it counts as if the range were not there",
         "look for a program that makes up a name for each range",
     ),
+    "lost_scheduling": LossMeaning(
+        "a thread's switches were not counted, the map of its thread or of its stage is full",
+        "waits for a CPU and time off it are too low",
+        "raise probes.threads; look for a program that makes threads in thousands",
+    ),
     "lost_driver_events": LossMeaning(
         "a fence, ring, process or record of the GPU driver's tracepoints found its map or ring full",
         "counts by timeline, ring and process are too low; an OOM kill or XID may be missing",

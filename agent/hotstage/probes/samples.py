@@ -84,3 +84,21 @@ class CallSample:
             return np.zeros(self.histograms.shape[1], dtype=np.uint64)
         row_counts: NDArray[np.uint64] = self.histograms[slot]
         return row_counts
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingSample:
+    """What threads in the GPU path waited for a CPU and why they were off it, read every slow tick.
+
+    keys:  CPU_KEY_DTYPE (N,) of `maps/scheduling.py`.
+    stats: CPU_STAT_DTYPE (N,), cumulative; of times off the CPU that have ended.
+    histograms: uint64 (slots, 242), by `histogram_slot` of a row: waits for a CPU after a sleep and after
+        being preempted; row 0 is nobody's.
+    threads: CPU_THREAD_DTYPE (T,), the sums of each thread that was seen to switch.
+    """
+
+    at_ns: int
+    keys: NDArray[np.void]
+    stats: NDArray[np.void]
+    histograms: NDArray[np.uint64] = field(repr=False)
+    threads: NDArray[np.void] = field(repr=False)

@@ -3,6 +3,7 @@
 #include <linux/types.h>
 
 #include "../../../bpf/include/abi.h"
+#include "../../../bpf/include/scheduling.h"
 
 struct call_spec spec;
 struct hotstage_settings settings;
@@ -38,3 +39,6 @@ struct nvtx_stack nvtx_stack;
 struct batch_event batch;
 enum hotstage_step step;
 enum hotstage_function_kind function_kind;
+struct cpu_thread cpu_thread;
+struct cpu_key cpu_key;
+struct cpu_stat cpu_stat;

@@ -12,8 +12,10 @@ import click
 import numpy as np
 
 from hotstage.cli.bench.slices import METHOD, Measured, measure
+from hotstage.cli.bench.switches import measure_switches
 from hotstage.cli.bench.targets import host_facts, opened, simulated_libcuda
 from hotstage.cli.terminal import print_json, print_table
+from hotstage.errors import PreflightError
 from hotstage.probes.catalogue.cuda_driver import CUDA_DRIVER
 from hotstage.probes.loader import links
 from hotstage.probes.loader.base import MapSizes, Rung
@@ -25,6 +27,7 @@ cheaper, what the programs do weighs more. The design allows 1.25, and 2.2 to 2.
 """
 EMULATED_RATIO_BUDGET = 0.98
 DETACH_SECONDS_BUDGET = 1.0
+_SWITCH_ROUNDS = 60
 _FAILED, _DEGRADED = 1, 3
 
 
@@ -65,6 +68,7 @@ def overhead_report(rung: Rung | None, rounds: int) -> dict[str, Any]:
         "variants": [_variant(row, minimum) for row in run.measured],
         "not_measured": dict(run.absent),
         "placement": placement,
+        "switches": _switches(rounds),
         "exact": run.made == run.counted and run.lost == 0,
         "made": run.made,
         "counted": run.counted,
@@ -111,6 +115,15 @@ def measure_placement(rung: Rung) -> dict[str, Any]:
     }
 
 
+def _switches(rounds: int) -> list[dict[str, Any]]:
+    """What a context switch costs; empty where the kernel does not take the scheduler's program."""
+    try:
+        return measure_switches(min(rounds, _SWITCH_ROUNDS))
+    except PreflightError as error:
+        click.echo(f"context switches are not measured: {error.message}", err=True)
+        return []
+
+
 def _variant(row: Measured, minimum: dict[str, float]) -> dict[str, Any]:
     name, same_shape = row.variant.name, row.variant.same_shape
     return {
@@ -135,6 +148,9 @@ def _print(report: dict[str, Any]) -> None:
         f"{placement['emulated']} of {placement['symbols']} probes on an emulated instruction, "
         f"{placement['links']} links, detached in {placement['detach_seconds']:.2f} s"
     )
+    for row in report["switches"]:
+        added = "" if row["added_ns"] is None else f", {row['added_ns']:+.0f} ns to an empty program"
+        click.echo(f"context switch, {row['name']}: {row['ns_min']:.0f} ns{added}")
     for name, reason in report["not_measured"].items():
         click.echo(f"not measured: {name}: {reason}")
     verdict = "within" if report["within_budget"] else "NOT within"

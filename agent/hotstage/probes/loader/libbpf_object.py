@@ -38,22 +38,33 @@ class Libbpf:
         self._print = _PRINT(self._on_message)
 
     def load(
-        self, path: Path, attach_types: Mapping[str, int], entries: Mapping[str, int] | None = None
+        self,
+        path: Path,
+        attach_types: Mapping[str, int],
+        entries: Mapping[str, int] | None = None,
+        shared: Mapping[str, int] | None = None,
     ) -> LibbpfObject:
-        """Load the named programs of an object file, each for its kind of link (0: perf-event links).
+        """Load the named programs of an object file, each for its kind of link (0: as its section says).
 
-        `entries` overrides max_entries by map name. Raises LibbpfError, PreflightError for a missing file.
+        `entries` overrides max_entries by map name, `shared` has descriptors of maps that exist already and
+        take the place of the object's own. Raises LibbpfError, PreflightError for a missing file.
         """
         if not path.exists():
             raise PreflightError(f"{path} is missing", remedy="run `make bpf` in the source checkout")
         self._log.clear()
         self._library.libbpf_set_print(self._print)
         try:
-            return self._load(path, attach_types, entries or {})
+            return self._load(path, attach_types, entries or {}, shared or {})
         finally:
             self._library.libbpf_set_print(_PRINT())
 
-    def _load(self, path: Path, attach_types: Mapping[str, int], entries: Mapping[str, int]) -> LibbpfObject:
+    def _load(
+        self,
+        path: Path,
+        attach_types: Mapping[str, int],
+        entries: Mapping[str, int],
+        shared: Mapping[str, int],
+    ) -> LibbpfObject:
         library = self._library
         handle = library.bpf_object__open_file(os.fsencode(path), None)
         if not handle:
@@ -64,6 +75,10 @@ class Libbpf:
                 bpf_map = library.bpf_object__find_map_by_name(handle, name.encode())
                 if bpf_map:
                     library.bpf_map__set_max_entries(bpf_map, count)
+            for name, fd in shared.items():
+                bpf_map = library.bpf_object__find_map_by_name(handle, name.encode())
+                if bpf_map and library.bpf_map__reuse_fd(bpf_map, fd):
+                    raise self._error(ctypes.get_errno(), f"{path.name} cannot share the map {name}")
             result = library.bpf_object__load(handle)
             if result:
                 raise self._error(-result, os.strerror(-result))
@@ -152,6 +167,7 @@ def _open_libbpf() -> Any:
         ("bpf_program__set_expected_attach_type", integer, (pointer, integer)),
         ("bpf_map__fd", integer, (pointer,)),
         ("bpf_map__set_max_entries", integer, (pointer, ctypes.c_uint32)),
+        ("bpf_map__reuse_fd", integer, (pointer, integer)),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, list(arguments)

@@ -10,7 +10,6 @@ import mmap
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +70,8 @@ class KernelMaps:
         self._stage_names = HashReader(
             fds["stage_names"], layout.STAGE_NAME_KEY_DTYPE, layout.STAGE_NAME_DTYPE
         )
-        self._histograms = HistogramSlots(fds["call_histograms"], fds["free_histograms"])
+        self.histograms = HistogramSlots(fds["call_histograms"], fds["free_histograms"])
+        """Slots for whoever counts times; the scheduler's programs take some, too."""
         self._events = RingReader(fds["events"])
         self._losses = mmap.mmap(fds["losses"], mmap.PAGESIZE, prot=mmap.PROT_READ)
         self._seen = np.empty(0, np.uint64), np.empty(0, np.uint64)
@@ -93,7 +93,7 @@ class KernelMaps:
         blank["device"] = blank["pushed_device"] = layout.NO_DEVICE
         bpf.update(self._fds["thread_blank"], struct.pack("<I", 0), blank.tobytes())
         self.set_limits(slow_call_ns=slow_call_ns, event_gap_ns=event_gap_ns)
-        self._histograms.fill_queue()
+        self.histograms.fill_queue()
 
     def set_limits(self, *, slow_call_ns: int, event_gap_ns: int) -> None:
         """From when a call is told as slow (0: never), and how seldom one thread may tell.
@@ -152,8 +152,8 @@ class KernelMaps:
         """Counts by key, and the histograms of the keys that moved."""
         keys, stats = (rows.copy() for rows in self._calls.read())
         moved = self._moved(keys, stats["count"])
-        self._histograms.refresh(stats["histogram_slot"][moved])
-        return CallSample(at_ns, keys, stats, moved, self._histograms.copied)
+        self.histograms.refresh(stats["histogram_slot"][moved])
+        return CallSample(at_ns, keys, stats, moved, self.histograms.copied)
 
     def calls(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """CALL_KEY_DTYPE and CALL_STAT_DTYPE (N,), copies; what `read_slow` calls moved stays as it is."""
@@ -222,8 +222,8 @@ class KernelMaps:
         threads, requests = self.threads(), self.requests()
         is_theirs = np.isin(keys["tgid"], gone)
         self._calls.delete(keys[is_theirs])
-        self._histograms.refresh(stats["histogram_slot"][is_theirs])
-        self._histograms.recycle(stats["histogram_slot"][is_theirs])
+        self.histograms.refresh(stats["histogram_slot"][is_theirs])
+        self.histograms.recycle(stats["histogram_slot"][is_theirs])
         threads = threads[np.isin(threads["tgid"], gone)]
         self._forget(threads)
         requests = requests[np.isin(requests["tgid"], gone)]
@@ -256,7 +256,7 @@ class KernelMaps:
 
     def bytes_by_map(self) -> dict[str, int]:
         """Memory that each map holds in the kernel, as it accounts for it."""
-        return {name: _locked_bytes(fd) for name, fd in self._fds.items()}
+        return {name: bpf.locked_bytes(fd) for name, fd in self._fds.items()}
 
     def map_bytes(self) -> int:
         """All of them together."""
@@ -266,7 +266,7 @@ class KernelMaps:
         """Unmap; the descriptors belong to the loader."""
         self._events.close()
         self._losses.close()
-        self._histograms.close()
+        self.histograms.close()
 
     def _forget(self, threads: NDArray[np.void]) -> None:
         """These threads, the batches that they were in last and the NVTX ranges that they are in."""
@@ -323,11 +323,3 @@ def _joined(
     as_bytes[:, : keys.dtype.itemsize] = keys.view(np.uint8).reshape(len(keys), -1)
     as_bytes[:, row_dtype.itemsize - width :] = values.view(np.uint8).reshape(len(values), -1)
     return rows
-
-
-def _locked_bytes(fd: int) -> int:
-    for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == "memlock":
-            return int(value)
-    return 0
