@@ -319,7 +319,7 @@ def test_a_quota_is_waiting_for_the_cpu(
         )
     finally:
         target.close()
-    assert throttled_ns > 100_000_000
+    assert throttled_ns > 20_000_000
     assert row is not None
     assert row["preempted_wait_ns"][0] > throttled_ns * 0.8
     assert after.run_delay_ns - before.run_delay_ns >= throttled_ns * 0.8
