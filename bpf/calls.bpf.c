@@ -271,7 +271,7 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	else
 		thread->bytes_total += bytes;
 	if (spec->step && thread->stage == HOTSTAGE_NO_STAGE)
-		note_step(thread, spec->step, bytes);
+		note_step(thread, spec->step, bytes, tgid, tid);
 	tell_call(thread, &key, tid, now, now - since_ns, bytes, result);
 	pop_call(thread);
 }

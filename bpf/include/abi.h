@@ -51,6 +51,7 @@ enum hotstage_source {
 #define HOTSTAGE_RULES_BY_STREAM 1   /* stage_rules has entries for some of its streams */
 #define HOTSTAGE_RULES_BY_FUNCTION 2 /* `functions` says what its process's functions are of */
 #define HOTSTAGE_RULES_BY_STEP 4     /* graph steps are decode, long bursts without one are prefill */
+#define HOTSTAGE_RULES_BY_WORK 8     /* phase_limits says which bursts are decode and which prefill */
 
 /* What a call is in a thread's step, from one wait to the next; column `step` of call_spec. */
 enum hotstage_step {
@@ -67,6 +68,7 @@ enum hotstage_step {
 #define HOTSTAGE_GRAPH_HANDLE 1ULL    /* all graphs of a process are one function */
 #define HOTSTAGE_FUNCTION_NAME 48
 #define HOTSTAGE_STEP_SHORT 32	 /* launches of a step beside its graph; a burst has more */
+#define HOTSTAGE_HEAD_DOUBLING (HOTSTAGE_STEP_SHORT * 8) /* a head of twice the blocks in each launch */
 #define HOTSTAGE_STEP_TOKENS 65536 /* bytes: what brings sampled tokens back is smaller */
 #define HOTSTAGE_PHASE_LAUNCHES 1024 /* so many launches after its last anchor a phase is over */
 
@@ -98,7 +100,8 @@ enum hotstage_loss {
 	LOST_SCHEDULING = 27,  /* a thread's waits were not counted: cpu_threads or cpu_stats is full */
 	LOST_DRIVER_EVENTS = 28, /* in the driver's own programs: a map or their ring is full */
 	LOST_BATCH_SIZES = 31, /* a batched copy of more parts than are read: its bytes are too few */
-	HOTSTAGE_LOSSES = 32,
+	LOST_BURSTS = 32,      /* a thread's bursts are not looked at: burst_rings is full */
+	HOTSTAGE_LOSSES = 48,
 };
 
 /* What a call does besides being counted; column `effect` of call_spec. */
@@ -117,6 +120,7 @@ enum hotstage_effect {
 /* Where an argument is: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
 #define HOTSTAGE_ARGUMENT_NONE 0
 #define HOTSTAGE_STREAM_IN_LAUNCH_CONFIG 64 /* CUlaunchConfig.hStream, behind argument 1 */
+#define HOTSTAGE_GRID_IN_LAUNCH_CONFIG 64   /* CUlaunchConfig.gridDimX, Y, Z, its first members */
 
 /* Where a size is that is in no register; column `bytes_argument` of call_spec. */
 #define HOTSTAGE_BYTES_IN_2D 64	   /* a CUDA_MEMCPY2D behind argument 1 */
@@ -144,7 +148,8 @@ struct call_spec {
 	__u8 wait;	      /* enum hotstage_wait */
 	__u8 function_argument; /* where the launched function is, and whether it is learned */
 	__u8 step;		/* enum hotstage_step */
-	__u8 pad[3];
+	__u8 grid_argument; /* position of the grid's x, y and z follow; 0 = none */
+	__u8 pad[2];
 };
 
 /* Maps of which one process may hold a share; pipeline_state has its own count. */
@@ -257,7 +262,45 @@ struct thread_state {
 	__u64 rule_total;
 	__u64 fingerprint_total;
 	__u64 second_argument; /* of what is made: a function's name or kernel, a stream's priority */
+	/* Of its burst, without a mark (step_work.h); sums that stay at their end. */
+	__u32 head_eighths; /* log2 of grid blocks, summed over its first HOTSTAGE_STEP_SHORT launches */
+	__u32 input_bytes;  /* copied to the device since the last burst */
+	__u32 least_input;  /* the smallest of those copies, 0 = none */
+	__u32 output_bytes; /* copied to the host since the last wait */
+	__u32 late_output;  /* .. and in short pieces since the last burst */
+	__u32 decode_head;  /* of the last burst with a head like decode's */
 	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
+};
+
+/* A power of two: at 200 steps a second a ring holds what one look a second must see. */
+#define HOTSTAGE_BURSTS 256
+
+/* More than HOTSTAGE_STEP_SHORT launches from one wait to the next, no graph among them. */
+struct burst {
+	__u32 head_eighths;
+	__u32 launches;
+	__u32 input_bytes;
+	__u32 least_input;
+	__u32 output_bytes; /* until the next burst's wait */
+};
+
+/* burst_rings[tid]: its last bursts, at `written` modulo HOTSTAGE_BURSTS. */
+struct burst_ring {
+	__u32 tgid;
+	__u32 pad;
+	__u64 written;
+	struct burst bursts[HOTSTAGE_BURSTS];
+};
+
+/* phase_limits[tid], written by user space: which heads and inputs are of which phase, ends included. */
+struct phase_limits {
+	__u32 tgid;
+	__u32 decode_least; /* of a head */
+	__u32 decode_most;
+	__u32 decode_input;  /* bytes, at most */
+	__u32 prefill_least; /* of a head, ~0 = prefill is not told */
+	__u32 prompt_least;  /* bytes of its input */
+	__u32 prompt_most;
 };
 
 struct context_key {
@@ -550,7 +593,10 @@ _Static_assert(sizeof(struct call_key) == 12, "call_key");
 _Static_assert(sizeof(struct call_stat) == 48, "call_stat");
 _Static_assert(sizeof(struct call_histogram) == 1936, "call_histogram");
 _Static_assert(sizeof(struct call_frame) == 32, "call_frame");
-_Static_assert(sizeof(struct thread_state) == 368, "thread_state");
+_Static_assert(sizeof(struct thread_state) == 392, "thread_state");
+_Static_assert(sizeof(struct burst) == 20, "burst");
+_Static_assert(sizeof(struct burst_ring) == 5136, "burst_ring");
+_Static_assert(sizeof(struct phase_limits) == 28, "phase_limits");
 _Static_assert(sizeof(struct context_key) == 16, "context_key");
 _Static_assert(sizeof(struct stage_rule_key) == 16, "stage_rule_key");
 _Static_assert(sizeof(struct stage_rule) == 4, "stage_rule");

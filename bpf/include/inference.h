@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
  * Which stage is a thread in that has no mark? By a rule of its process, thread or stream, by the
- * functions that it launches, or by the shape of its steps; else in none. Only launches and calls
+ * functions that it launches, or by the shape or the work of its steps; else in none. Only launches and calls
  * of threads without a mark come here: what user space has decided is in stage_rules and
  * `functions`, and a thread looks it up again only when rules_generation has moved.
  *
@@ -15,6 +15,7 @@
 #include "maps.h"
 #include "arguments.h"
 #include "stage_ids.h"
+#include "step_work.h"
 
 #define FUNCTION_FNV_OFFSET 0xcbf29ce484222325ULL
 #define FUNCTION_FNV_PRIME 0x100000001b3ULL
@@ -124,6 +125,20 @@ static __always_inline void infer_by_step(struct thread_state *thread, __u32 is_
 		      SOURCE_FINGERPRINT);
 }
 
+/* The first launches of a burst are of no stage; what its head says holds until the next wait's. */
+static __always_inline void infer_by_work(struct thread_state *thread, __u32 tgid, __u32 tid)
+{
+	__u8 stage = HOTSTAGE_NO_STAGE;
+
+	if (thread->step_launches > HOTSTAGE_STEP_SHORT + 1)
+		return;
+	if (thread->step_launches == HOTSTAGE_STEP_SHORT + 1)
+		stage = phase_of_head(thread, tgid, tid);
+	infer(thread, stage,
+	      stage == HOTSTAGE_NO_STAGE ? HOTSTAGE_MODALITIES - 1 : HOTSTAGE_MODALITY_TEXT,
+	      SOURCE_FINGERPRINT);
+}
+
 /*
  * A launch without a mark, its rules fresh: what it counts as is in inferred_stage then, and
  * counted by source.
@@ -135,6 +150,7 @@ static __always_inline void infer_launch(struct pt_regs *ctx, struct thread_stat
 	__u32 is_graph = handle == HOTSTAGE_GRAPH_HANDLE;
 
 	thread->step_launches++;
+	note_head(ctx, thread, spec);
 	if ((thread->rule_flags & HOTSTAGE_RULES_BY_STREAM) && infer_by_stream(thread, tgid, tid))
 		;
 	else if (thread->rule_stage != HOTSTAGE_NO_STAGE)
@@ -143,6 +159,8 @@ static __always_inline void infer_launch(struct pt_regs *ctx, struct thread_stat
 		infer_by_function(thread, tgid, handle);
 	else if (thread->rule_flags & HOTSTAGE_RULES_BY_STEP)
 		infer_by_step(thread, is_graph);
+	else if (thread->rule_flags & HOTSTAGE_RULES_BY_WORK)
+		infer_by_work(thread, tgid, tid);
 	else
 		infer(thread, HOTSTAGE_NO_STAGE, HOTSTAGE_MODALITIES - 1, SOURCE_NONE);
 	if (is_graph)
@@ -180,17 +198,26 @@ static __always_inline void learn_launch(struct pt_regs *ctx, const struct threa
 }
 
 /* A copy or wait of a thread without a mark has returned; a wait after launches ends a step. */
-static __always_inline void note_step(struct thread_state *thread, __u32 step, __u64 bytes)
+static __always_inline void note_step(struct thread_state *thread, __u32 step, __u64 bytes,
+				      __u32 tgid, __u32 tid)
 {
 	__u8 flags = thread->step_flags;
 
-	if (step == STEP_TO_DEVICE)
+	if (step == STEP_TO_DEVICE) {
 		flags |= STEP_HAS_INPUT;
-	if (step == STEP_TO_HOST || step == STEP_TO_HOST_WAIT)
+		note_input(thread, bytes);
+	}
+	if (step == STEP_TO_HOST || step == STEP_TO_HOST_WAIT) {
 		flags |= bytes < HOTSTAGE_STEP_TOKENS ? STEP_HAS_TOKENS : STEP_HAS_MORE;
+		thread->output_bytes = saturated_sum(thread->output_bytes, bytes);
+	}
 	thread->step_flags = flags;
-	if (step < STEP_WAIT || !thread->step_launches)
+	if (step < STEP_WAIT)
 		return;
+	if (!thread->step_launches) {
+		keep_late_output(thread);
+		return;
+	}
 	thread->steps++;
 	if (flags & STEP_HAS_GRAPH) {
 		if (thread->step_launches <= HOTSTAGE_STEP_SHORT + 1 &&
@@ -199,6 +226,11 @@ static __always_inline void note_step(struct thread_state *thread, __u32 step, _
 	} else if (thread->step_launches > HOTSTAGE_STEP_SHORT && (flags & STEP_HAS_INPUT)) {
 		thread->burst_steps++;
 	}
+	if (!(flags & STEP_HAS_GRAPH) && thread->rule_stage == HOTSTAGE_NO_STAGE &&
+	    !(thread->rule_flags & (HOTSTAGE_RULES_BY_FUNCTION | HOTSTAGE_RULES_BY_STEP)))
+		end_piece(thread, tgid, tid);
+	else
+		forget_piece(thread);
 	thread->step_launches = 0;
 	thread->step_flags = 0;
 }

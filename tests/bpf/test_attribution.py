@@ -19,6 +19,7 @@ from hotstage.clock import SystemClock
 from hotstage.config.stages import StageRule, StagesConfig
 from hotstage.probes.discovery.processes import ProcessTable
 from hotstage.probes.launch_sources import LaunchSources, SourcesBook
+from hotstage.probes.maps.bursts import BurstMaps
 from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
 from hotstage.probes.maps.layout import NO_STAGE
 
@@ -58,6 +59,10 @@ class OwnRows:
 
     def learn_functions(self, is_learning: bool) -> None:
         self.probes.maps.learn(is_learning)
+
+    @property
+    def bursts(self) -> BurstMaps:
+        return self.probes.maps.bursts
 
 
 class Court:

@@ -13,7 +13,7 @@ import pytest
 from tests.bpf.conftest import SOURCES
 
 from hotstage.probes.catalogue.spec import Effect, Step, Wait
-from hotstage.probes.maps import layout, scheduling
+from hotstage.probes.maps import bursts, layout, scheduling
 
 STRUCTURES = {
     "call_spec": layout.CALL_SPEC_DTYPE,
@@ -23,6 +23,9 @@ STRUCTURES = {
     "call_stat": layout.CALL_STAT_DTYPE,
     "call_frame": layout.CALL_FRAME_DTYPE,
     "thread_state": layout.THREAD_STATE_DTYPE,
+    "burst": bursts.BURST_DTYPE,
+    "burst_ring": bursts.BURST_RING_DTYPE,
+    "phase_limits": bursts.PHASE_LIMITS_DTYPE,
     "stage_slot": layout.STAGE_SLOT_DTYPE,
     "request_context": layout.REQUEST_CONTEXT_DTYPE,
     "batch_member": layout.BATCH_MEMBER_DTYPE,

@@ -91,11 +91,21 @@ def _why(state: ProcessState, thread: ThreadFacts) -> str:
             return (thread.rules[0].text if thread.rules else "a rule that has changed since") + by_stream
         case Source.FINGERPRINT if state.by_function:
             return f"functions that only this stage launches: {_anchors(state, thread.stage)}"
+        case Source.FINGERPRINT if thread.by_work:
+            return f"the work of its bursts: {thread.work.why}"
         case Source.FINGERPRINT:
             return f"the shape of its steps: {thread.shape.why}"
     if not thread.launches.total:
         return "it has launched nothing yet"
-    return "nothing says what it is doing" if thread.launches.none else "no mark now; its launches had one"
+    if not thread.launches.none:
+        return "no mark now; its launches had one"
+    if thread.by_work:
+        return f"between the phases that the work of its bursts tells: {thread.work.why}"
+    if thread.work.bursts:
+        return (
+            f"nothing says what it is doing; by its bursts it neither prefills nor decodes: {thread.work.why}"
+        )
+    return "nothing says what it is doing"
 
 
 def _anchors(state: ProcessState, stage: int) -> str:
@@ -135,6 +145,8 @@ def _alternatives(state: ProcessState, thread: ThreadFacts) -> list[Document]:
         ]
         if thread.shape.is_language_model:
             found.append({"source": "fingerprint", "stage": "llm_decode", "text": thread.shape.why})
+        if thread.work.limits is not None and not thread.by_work:
+            found.append({"source": "fingerprint", "stage": "llm_decode", "text": thread.work.why})
     return found
 
 

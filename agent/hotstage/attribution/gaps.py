@@ -36,6 +36,10 @@ class Cause(Enum):
         "launches before a function that tells a stage, or of functions that its stages never launch"
     )
     BEFORE_SHAPE = "from before the shape of its steps was known"
+    OUTSIDE_PHASES = (
+        "the first launches of each burst, bursts that are not clearly prefill or decode, and those from "
+        "before its bursts were known"
+    )
     NO_TELLING_LAUNCH = "its functions were learned, but it has launched none that tells a stage"
     FUNCTIONS_UNSEEN = (
         "its program was learned, but it looked its functions up before the probes were attached"
@@ -45,7 +49,7 @@ class Cause(Enum):
     ENDED = "of threads that have ended"
 
 
-_NO_REMEDY = frozenset({Cause.BEFORE_RULE, Cause.BEFORE_SHAPE})
+_NO_REMEDY = frozenset({Cause.BEFORE_RULE, Cause.BEFORE_SHAPE, Cause.OUTSIDE_PHASES})
 _BY_MARKS = frozenset({Cause.OUTSIDE_MARKS, Cause.UNMARKED_THREAD})
 
 
@@ -111,6 +115,8 @@ def _cause(state: ProcessState, thread: ThreadFacts) -> Cause:
         return Cause.OUTSIDE_MARKS
     if state.launches.marked:
         return Cause.UNMARKED_THREAD
+    if thread.by_work:
+        return Cause.OUTSIDE_PHASES
     if thread.launches.fingerprint:
         return Cause.BEFORE_SHAPE if thread.by_step else Cause.BEFORE_FUNCTION
     if state.by_function:

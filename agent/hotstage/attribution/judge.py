@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from hotstage.attribution.facts import FactsBook, ProcessFacts
 from hotstage.attribution.fingerprints import FingerprintBook, Verdict
 from hotstage.attribution.learning import Applied, Learner
+from hotstage.attribution.phase_book import Bursts, PhaseBook
+from hotstage.attribution.phases import NO_BURSTS, PhaseShape
 from hotstage.attribution.rules import DEFAULT_STREAMS, Rule, RuleSet
 from hotstage.attribution.state import ProcessState, ThreadFacts
 from hotstage.attribution.steps import StepShape, ThreadSteps
@@ -52,6 +55,9 @@ class Probes(Protocol):
 
     def learn_functions(self, is_learning: bool) -> None: ...
 
+    @property
+    def bursts(self) -> Bursts: ...
+
 
 class _Row(NamedTuple):
     """What is looked at of a thread's state, by its names there."""
@@ -81,6 +87,7 @@ class Judge:
         self._learner = Learner(probes, book)
         self._applied = Applied(probes, book)
         self._steps: dict[int, ThreadSteps] = {}
+        self._phases = PhaseBook()
         self._tids: frozenset[int] = frozenset()
         self._marked: dict[int, tuple[int, int]] = {}  # pid → (marked launches, when they last grew)
         self._fitting: dict[int, tuple[ProcessFacts, dict[str | None, list[Rule]]]] = {}
@@ -159,16 +166,19 @@ class Judge:
             name = self._facts.thread(pid, tid)
             fitting = self._rules_for(facts, name)
             shape, by_step = self._shape(row, now_ns)
-            by_step &= not is_marked and not anchors and not fitting
-            threads.append(_thread(row, name, counted, fitting, shape, by_step, len(by_stream)))
+            is_untold = not is_marked and not anchors and not fitting
+            by_step &= is_untold
+            work, by_work = self._work(pid, row, is_wanted=is_untold and not by_step)
+            thread = _thread(row, name, counted, fitting, shape, by_step, len(by_stream))
+            threads.append(replace(thread, work=work, by_work=by_work))
             if len(threads) > THREADS_TOLD_LIMIT:
                 continue
             of_thread = dict(self._stream_entries(facts, name, streams))
             for stream, rule in of_thread.items():
                 if by_stream.get(stream) is not rule:
                     entries[tid, stream] = _entry(rule, tid, stream)
-            if by_step or (fitting and (not default or fitting[0] is not default[0])):
-                step = RuleFlag.BY_STEP if by_step else _NO_FLAGS
+            if by_step or by_work or (fitting and (not default or fitting[0] is not default[0])):
+                step = RuleFlag.BY_STEP if by_step else RuleFlag.BY_WORK if by_work else _NO_FLAGS
                 entries[tid, 0] = _entry(fitting[0] if fitting else None, tid, 0, flags | step)
         if default or flags:
             entries[0, 0] = _entry(default[0] if default else None, 0, 0, flags)
@@ -210,6 +220,14 @@ class Judge:
         shape = steps.advance(now_ns, row.steps, row.graph_steps, row.burst_steps)
         return shape, self._config.steps and steps.is_decided
 
+    def _work(self, pid: int, row: _Row, *, is_wanted: bool) -> tuple[PhaseShape, bool]:
+        """What its bursts say, and whether that counts: the kernel knows the limits then."""
+        if not self._config.steps:
+            return NO_BURSTS, False
+        work = self._phases.look(self._probes.bursts, pid, row.tid, row.steps)
+        limits = work.limits if is_wanted else None
+        return work, self._probes.bursts.set_limits(pid, row.tid, limits) and limits is not None
+
     def _is_marked(self, pid: int, launches: LaunchSources | None, now_ns: int) -> bool:
         total = 0 if launches is None else launches.marked
         before, since_ns = self._marked.get(pid, (0, 0))
@@ -246,6 +264,7 @@ class Judge:
                 del book[pid]
         for tid in self._steps.keys() - tids:
             del self._steps[tid]
+        self._phases.forget(tids)
 
 
 def _by_pid(streams: list[Stream]) -> dict[int, list[Stream]]:

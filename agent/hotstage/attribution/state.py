@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hotstage.attribution.facts import ProcessFacts
 from hotstage.attribution.fingerprints import Verdict
+from hotstage.attribution.phases import NO_BURSTS, PhaseShape
 from hotstage.attribution.rules import Rule
 from hotstage.attribution.steps import StepShape
 from hotstage.probes.launch_sources import LaunchSources
@@ -31,6 +32,8 @@ class ThreadFacts:
     by_step: bool
     stream_rules: int
     """Entries for streams of its process that go before its own rule."""
+    work: PhaseShape = NO_BURSTS
+    by_work: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from hotstage.probes.ended_names import EndedNames
 from hotstage.probes.launch_sources import LaunchSources, SourcesBook
 from hotstage.probes.loader.base import Loader, MapSizes, Rung
 from hotstage.probes.loader.choice import load_with, refused_rungs
+from hotstage.probes.maps.bursts import BurstMaps
 from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
 from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.nvtx_names import RangeNames, range_names
@@ -256,6 +257,11 @@ class ProbeEngine:
     def streams(self) -> list[Stream]:
         """Streams that were made while watched, by process and in the order of their making."""
         return self._open_maps.inference.streams()
+
+    @property
+    def bursts(self) -> BurstMaps:
+        """Bursts of unmarked launches by thread, and which of them are prefill and decode."""
+        return self._open_maps.bursts
 
     def launches_by_source(self) -> Mapping[int, LaunchSources]:
         """pid → its launches by why they count as their stage; processes that have gone stay for a while."""

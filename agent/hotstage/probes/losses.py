@@ -155,6 +155,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "bytes of that call are too few; its count and time are right",
         "nothing to do: the count of such copies says how far the bytes are off",
     ),
+    "lost_bursts": LossMeaning(
+        "a thread's bursts of launches are not looked at, the map of them is full",
+        "unmarked work of that thread stays without prefill and decode",
+        "mark the program, or add [[stages.rules]]",
+    ),
     "unclaimed_batch_shares": LossMeaning(
         "a member of a batch is no request in flight, or a batch had too many parts",
         "its share of the batch's launches belongs to no request",

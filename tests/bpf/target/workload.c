@@ -70,6 +70,20 @@ static void prefill(uint64_t steps, uint64_t launches)
 	}
 }
 
+/* What a model launches eagerly, and what comes back for it; that copy waits. */
+static void burst(const char *how, uint64_t launches, uint64_t blocks, uint64_t output)
+{
+	struct launch_config config = {.grid = {(uint32_t)blocks, 1, 1}};
+
+	for (uint64_t i = 0; i < launches; i++) {
+		if (!strcmp(how, "ex"))
+			cuLaunchKernelEx(&config, 0, 0, 0);
+		else
+			cuLaunchKernel(0, (unsigned)blocks, 1, 1, 32, 1, 1, 0, 0, 0, 0);
+	}
+	cuMemcpyDtoH_v2(0, 1, output);
+}
+
 static void launch_ex(uint64_t count, uint64_t stream)
 {
 	struct launch_config config = {.stream = stream};
@@ -187,6 +201,8 @@ static void obey(const char *verb, const char *name, uint64_t a, uint64_t b, uin
 		decode(a, b);
 	else if (!strcmp(verb, "prefill"))
 		prefill(a, b);
+	else if (!strcmp(verb, "burst"))
+		burst(name, a, b, c);
 	else if (!strcmp(verb, "stream"))
 		cuStreamCreateWithPriority(&(uint64_t){0}, (unsigned)a, -(int)b);
 	else if (!strcmp(verb, "launch_ex"))

@@ -17,6 +17,7 @@ from support.attribution import process
 from hotstage.attribution.worker import ENDED_LIMIT, Attribution, still_told
 from hotstage.clock import SystemClock
 from hotstage.config.stages import StagesConfig
+from hotstage.probes.maps.bursts import BURST_DTYPE
 from hotstage.probes.maps.layout import THREAD_DTYPE
 
 
@@ -37,6 +38,13 @@ class Churning:
         self.judged += 1
         self._answer()
         return {}
+
+    @property
+    def bursts(self) -> Churning:
+        return self
+
+    def since(self, *thread: int) -> tuple[NDArray[np.void], int]:
+        return np.zeros(0, BURST_DTYPE), 0
 
     def __getattr__(self, name: str) -> Callable[..., list[object]]:
         return lambda *given: []

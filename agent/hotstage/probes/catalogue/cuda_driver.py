@@ -11,6 +11,7 @@ from __future__ import annotations
 from hotstage.probes.catalogue.cuda_driver_memory import MEMORY_CALLS
 from hotstage.probes.catalogue.cuda_rows import context, handle, launch, plain
 from hotstage.probes.catalogue.spec import (
+    GRID_IN_LAUNCH_CONFIG,
     STREAM_IN_LAUNCH_CONFIG,
     Effect,
     Family,
@@ -24,9 +25,9 @@ _GRAPH, _SYNC, _EVENT, _MODULE = Family.GRAPH, Family.SYNC, Family.EVENT, Family
 
 _LAUNCHES = (
     # f, grid x y z, block x y z, shared bytes, stream, ...
-    launch(1, "cuLaunchKernel", stream=9, function=1),
-    launch(2, "cuLaunchKernelEx", stream=STREAM_IN_LAUNCH_CONFIG, function=2),
-    launch(3, "cuLaunchCooperativeKernel", stream=9, function=1),
+    launch(1, "cuLaunchKernel", stream=9, function=1, grid=2),
+    launch(2, "cuLaunchKernelEx", stream=STREAM_IN_LAUNCH_CONFIG, function=2, grid=GRID_IN_LAUNCH_CONFIG),
+    launch(3, "cuLaunchCooperativeKernel", stream=9, function=1, grid=2),
     launch(4, "cuGraphLaunch", Family.GRAPH_LAUNCH, stream=2, function=FUNCTION_IS_GRAPH, tier=Tier.T0),
     launch(5, "cuLaunchCooperativeKernelMultiDevice", essential=False),
     launch(6, "cuLaunch", essential=False, function=1),

@@ -20,12 +20,13 @@ def launch(
     *,
     stream: int = 0,
     function: int = 0,
+    grid: int = 0,
     kind: PointKind = PointKind.LAUNCH,
     essential: bool = True,
     tier: Tier = Tier.T1,
     until: str = "",
 ) -> CallSpec:
-    """Starts kernels. `function` is where the launched one is named."""
+    """Starts kernels. `function` is where the launched one is named, `grid` where its blocks are."""
     return CallSpec(
         call_id=call_id,
         name=name,
@@ -34,6 +35,7 @@ def launch(
         variants=(f"{name}_ptsz",) if stream and essential else (),
         stream_argument=stream,
         function_argument=function,
+        grid_argument=grid,
         is_essential=essential,
         tier=tier,
         until=until,

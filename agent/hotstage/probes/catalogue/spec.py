@@ -26,6 +26,9 @@ BYTES_IN_2D, BYTES_IN_3D, BYTES_IN_BATCH = 64, 65, 66
 the first argument (cuda.h); the sum of as many sizes behind the third argument as the fourth one says.
 """
 
+GRID_IN_LAUNCH_CONFIG = 64
+"""The grid is the first three members behind the first argument (CUlaunchConfig in cuda.h)."""
+
 _LAST_STACK_ARGUMENT = 9
 _SIZES_IN_MEMORY = (BYTES_IN_2D, BYTES_IN_3D, BYTES_IN_BATCH)
 
@@ -135,6 +138,8 @@ class CallSpec:
     direction: Direction | None = None
     function_argument: int = 0
     """Where a launch has its function: 1 or 2, or `layout.FUNCTION_IS_GRAPH`."""
+    grid_argument: int = 0
+    """Where a launch has its grid: 2 for x, y and z in 2 to 4, or `GRID_IN_LAUNCH_CONFIG`."""
     is_essential: bool = False
     """Probed on rung P too, where every probe costs 0.1 s to detach."""
     tier: Tier = Tier.T1
@@ -162,6 +167,8 @@ class CallSpec:
             raise ValueError(f"{self.name}: no way to read a stream from argument {self.stream_argument}")
         if self.function_argument and not self.is_launch_class:
             raise ValueError(f"{self.name}: only launches have a function")
+        if self.grid_argument not in (0, 2, GRID_IN_LAUNCH_CONFIG):
+            raise ValueError(f"{self.name}: no way to read a grid from argument {self.grid_argument}")
         if (self.direction is not None) != (self.family is Family.COPY):
             raise ValueError(f"{self.name}: copies have a direction, and only they")
 
@@ -227,4 +234,5 @@ def call_spec_table(libraries: tuple[LibrarySpec, ...]) -> NDArray[np.void]:
             row["wait"] = _WAITS.get(call.family, Wait.NONE)
             row["function_argument"] = call.function_argument
             row["step"] = call.step
+            row["grid_argument"] = call.grid_argument
     return table

@@ -59,6 +59,8 @@ MAPS = (
     "contexts",
     "device_uuids",
     "stage_rules",
+    "burst_rings",
+    "phase_limits",
     "functions",
     "function_counts",
     "streams",

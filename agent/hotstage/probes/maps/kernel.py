@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hotstage.probes import bpf
 from hotstage.probes.maps import layout
+from hotstage.probes.maps.bursts import BurstMaps
 from hotstage.probes.maps.histograms import HistogramSlots
 from hotstage.probes.maps.inference import InferenceMaps
 from hotstage.probes.maps.reader import HashReader
@@ -79,6 +80,8 @@ class KernelMaps:
         self._specs: NDArray[np.void] = np.zeros(0, layout.CALL_SPEC_DTYPE)
         self.inference = InferenceMaps(fds, self._move_generation)
         """Rules, functions and streams of unmarked work."""
+        self.bursts = BurstMaps(fds)
+        """Bursts of unmarked launches, and which of them are prefill and decode."""
 
     def prepare(self, call_specs: NDArray[np.void], *, slow_call_ns: int, event_gap_ns: int) -> None:
         """Write what the programs read: once after load, before anything is attached."""
@@ -274,6 +277,7 @@ class KernelMaps:
         self._threads.delete(tids)
         self._batches.delete(tids)
         self._ranges.delete(tids)
+        self.bursts.forget(tids["tid"].tolist())
 
     def _moved(self, keys: NDArray[np.void], counts: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Which counts differ from the last read's, bool (N,); a key not seen before has moved."""

@@ -60,9 +60,10 @@ class Loss(IntEnum):
     LOST_SCHEDULING = 27
     LOST_DRIVER_EVENTS = 28
     LOST_BATCH_SIZES = 31
+    LOST_BURSTS = 32
 
 
-LOSS_ROWS = 32
+LOSS_ROWS = 48
 
 
 class Source(IntEnum):
@@ -81,6 +82,7 @@ class RuleFlag(IntFlag):
     BY_STREAM = 1
     BY_FUNCTION = 2
     BY_STEP = 4
+    BY_WORK = 8
 
 
 class FunctionKind(IntEnum):
@@ -121,7 +123,8 @@ CALL_SPEC_DTYPE = np.dtype(
         ("wait", "u1"),
         ("function_argument", "u1"),
         ("step", "u1"),
-        ("pad", "u1", (3,)),
+        ("grid_argument", "u1"),
+        ("pad", "u1", (2,)),
     ]
 )
 SHARES = 4
@@ -214,6 +217,12 @@ _THREAD_STATE_FIELDS = [
     ("rule_total", "<u8"),
     ("fingerprint_total", "<u8"),
     ("second_argument", "<u8"),
+    ("head_eighths", "<u4"),
+    ("input_bytes", "<u4"),
+    ("least_input", "<u4"),
+    ("output_bytes", "<u4"),
+    ("late_output", "<u4"),
+    ("decode_head", "<u4"),
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
 ]
 THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)
