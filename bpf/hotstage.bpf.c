@@ -7,3 +7,4 @@
 #include "calls.bpf.c"
 #include "marks.bpf.c"
 #include "nvtx.bpf.c"
+#include "torch.bpf.c"

@@ -97,6 +97,7 @@ enum hotstage_loss {
 	REFUSED_TOKENS = 20,	  /* a number of tokens that is negative or beyond 32 bits */
 	LOST_FUNCTIONS = 21, /* functions, function_counts or streams, or a share of it, is full */
 	LOST_NVTX_RANGES = 22, /* an NVTX range was nothing: nvtx_unknown or nvtx_stacks is full */
+	LOST_BLOCKS = 25, /* a block of PyTorch, or its request, was not kept: torch_blocks or its share is full */
 	LOST_SCHEDULING = 27,  /* a thread's waits were not counted: cpu_threads or cpu_stats is full */
 	LOST_DRIVER_EVENTS = 28, /* in the driver's own programs: a map or their ring is full */
 	LOST_BATCH_SIZES = 31, /* a batched copy of more parts than are read: its bytes are too few */
@@ -158,7 +159,8 @@ enum hotstage_share {
 	SHARE_FUNCTIONS = 1,
 	SHARE_FUNCTION_COUNTS = 2,
 	SHARE_STREAMS = 3,
-	HOTSTAGE_SHARES = 4,
+	SHARE_BLOCKS = 5,
+	HOTSTAGE_SHARES = 8,
 };
 
 struct hotstage_settings {
@@ -587,8 +589,8 @@ struct kernel_line_event {
 };
 
 _Static_assert(sizeof(struct call_spec) == 12, "call_spec");
-_Static_assert(sizeof(struct hotstage_settings) == 40, "hotstage_settings");
-_Static_assert(sizeof(struct process_share) == 32, "process_share");
+_Static_assert(sizeof(struct hotstage_settings) == 56, "hotstage_settings");
+_Static_assert(sizeof(struct process_share) == 64, "process_share");
 _Static_assert(sizeof(struct call_key) == 12, "call_key");
 _Static_assert(sizeof(struct call_stat) == 48, "call_stat");
 _Static_assert(sizeof(struct call_histogram) == 1936, "call_histogram");

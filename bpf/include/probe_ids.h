@@ -165,6 +165,10 @@ enum hotstage_call {
 	CALL_hotstage_mark_embedding = 490,
 	CALL_nvtxRangePushA = 491,
 	CALL_nvtxRangePop = 492,
+	CALL__ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE = 368,
+	CALL__ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE = 369,
+	CALL_pytorch_malloc = 370,
+	CALL_pytorch_free = 371,
 };
 
 #endif

@@ -13,7 +13,8 @@ import pytest
 from tests.bpf.conftest import SOURCES
 
 from hotstage.probes.catalogue.spec import Effect, Step, Wait
-from hotstage.probes.maps import bursts, layout, scheduling
+from hotstage.probes.maps import bursts, layout, scheduling, torch
+from hotstage.probes.maps.shares import Share
 
 STRUCTURES = {
     "call_spec": layout.CALL_SPEC_DTYPE,
@@ -54,6 +55,9 @@ STRUCTURES = {
     "cpu_thread": scheduling.CPU_THREAD_STATE_DTYPE,
     "cpu_key": scheduling.CPU_KEY_DTYPE,
     "cpu_stat": scheduling.CPU_STAT_DTYPE,
+    "torch_block_key": torch.BLOCK_KEY_DTYPE,
+    "torch_block": torch.BLOCK_STATE_DTYPE,
+    "torch_device": torch.DEVICE_STATE_DTYPE,
 }
 
 
@@ -117,6 +121,7 @@ def test_rows_end_in_the_structure_that_follows_the_key() -> None:
         ("hotstage_effect", Effect, "EFFECT_"),
         ("hotstage_wait", Wait, "WAIT_"),
         ("hotstage_source", layout.Source, "SOURCE_"),
+        ("hotstage_share", Share, "SHARE_"),
         ("hotstage_step", Step, "STEP_"),
         ("hotstage_function_kind", layout.FunctionKind, "FUNCTION_"),
     ],
@@ -124,7 +129,7 @@ def test_rows_end_in_the_structure_that_follows_the_key() -> None:
 def test_enumerators_agree(btf: list[dict[str, Any]], enum: str, twin: Any, prefix: str) -> None:
     (found,) = [t for t in btf if t["kind"] in ("ENUM", "ENUM64") and t["name"] == enum]
     values = {value["name"]: value["val"] for value in found["values"]}
-    for length in ("HOTSTAGE_LOSSES", "HOTSTAGE_WAITS"):
+    for length in ("HOTSTAGE_LOSSES", "HOTSTAGE_WAITS", "HOTSTAGE_SHARES"):
         values.pop(length, None)
     assert values == {f"{prefix}{member.name}": member.value for member in twin}
 

@@ -73,6 +73,17 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
             "and read 64 bytes of the range's name"
         ),
     ] = False
+    torch_memory: Annotated[
+        bool,
+        Meta(
+            description="blocks of PyTorch's CUDA allocator, for exact fragmentation; one that is made and "
+            "freed costs some 3 µs"
+        ),
+    ] = False
+    torch_blocks: Annotated[
+        PositiveInt,
+        Meta(description="blocks of PyTorch's allocator followed; one process may hold a quarter"),
+    ] = 131_072
     xid: Annotated[bool, Meta(description="watch the kernel log for NVIDIA XID lines")] = True
     driver: Annotated[
         bool,

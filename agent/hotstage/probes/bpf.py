@@ -7,9 +7,11 @@ It knows no map and no program by name. Every failure is an OSError with the ker
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,21 +116,23 @@ def link_multi(
     program_fd: int,
     attach_type: int,
     path: str,
-    offsets: list[int],
-    cookies: list[int],
+    places: Sequence[tuple[int, int, int]],
     *,
     on_return: bool,
     pid: int = 0,
 ) -> int:
-    """One link of a program at many file offsets of `path`; its descriptor. Raises OSError.
+    """One link of a program at many places of `path`; its descriptor. Raises OSError.
 
-    For all processes, or for one `pid`: all others then meet no trap. Kernels before about 6.10 take it for
-    a thread.
+    A place is (file offset, cookie, file offset of a semaphore that the kernel holds up meanwhile or 0). For
+    all processes, or for one `pid`: all others then meet no trap. Kernels before about 6.10 take it for a
+    thread.
     """
-    count = len(offsets)
+    count = len(places)
+    offsets, cookies, semaphores = zip(*places, strict=True)
     held_path = ctypes.create_string_buffer(os.fsencode(path))
     held_offsets = (ctypes.c_uint64 * count)(*offsets)
     held_cookies = (ctypes.c_uint64 * count)(*cookies)
+    held_semaphores = (ctypes.c_uint64 * count)(*semaphores) if any(semaphores) else None
     return bpf(
         LINK_CREATE,
         struct.pack(
@@ -139,7 +143,7 @@ def link_multi(
             0,
             ctypes.addressof(held_path),
             ctypes.addressof(held_offsets),
-            0,
+            ctypes.addressof(held_semaphores) if held_semaphores is not None else 0,
             ctypes.addressof(held_cookies),
             count,
             1 if on_return else 0,
@@ -149,13 +153,22 @@ def link_multi(
 
 
 def link_perf_event(
-    program_fd: int, path: str, offset: int, cookie: int, *, on_return: bool, pid: int = -1
+    program_fd: int,
+    path: str,
+    offset: int,
+    cookie: int,
+    *,
+    semaphore_offset: int = 0,
+    on_return: bool,
+    pid: int = -1,
 ) -> int:
     """A link of a program at one file offset through a perf uprobe event; the descriptor. Raises OSError.
 
     For all processes, or for one thread.
     """
-    event_fd = _open_uprobe_event(path, offset, on_return=on_return, pid=pid)
+    if semaphore_offset >= 1 << 32:  # the event's format has 32 bits for it
+        raise OSError(errno.EINVAL, "its semaphore lies beyond 4 GiB")
+    event_fd = _open_uprobe_event(path, offset, semaphore_offset, on_return=on_return, pid=pid)
     try:
         attributes = struct.pack("<IIIIQ", program_fd, event_fd, ATTACH_PERF_EVENT, 0, cookie)
         link_fd = bpf(LINK_CREATE, attributes)
@@ -168,17 +181,18 @@ def link_perf_event(
         os.close(event_fd)
 
 
-def _open_uprobe_event(path: str, offset: int, *, on_return: bool, pid: int) -> int:
+def _open_uprobe_event(path: str, offset: int, semaphore_offset: int, *, on_return: bool, pid: int) -> int:
     with open("/sys/bus/event_source/devices/uprobe/type", encoding="ascii") as file:  # noqa: PTH123
         event_type = int(file.read())
     held_path = ctypes.create_string_buffer(os.fsencode(path))
-    # perf_event_attr: type, size, config (bit 0 = on return), period, ..., config1 = path, config2 = offset
+    # perf_event_attr: type, size, config (bit 0 = on return, 32.. = semaphore), period, ..., config1 = path,
+    # config2 = offset
     attributes = ctypes.create_string_buffer(
         struct.pack(
             "<IIQQQQQIIQQ40x",
             event_type,
             112,
-            1 if on_return else 0,
+            (1 if on_return else 0) | semaphore_offset << 32,
             0,
             0,
             0,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.spec import Tier, call_spec_table
 from hotstage.probes.coverage import CallTotals, Coverage, DiscoveryHealth
 from hotstage.probes.departures import Departures
-from hotstage.probes.discovery.libraries import is_library, is_library_or_torch
+from hotstage.probes.discovery.libraries import is_library, optional_kinds
 from hotstage.probes.discovery.processes import ProcessTable
 from hotstage.probes.discovery.targets import inspect_library
 from hotstage.probes.discovery.watch import Watch
@@ -37,6 +38,7 @@ from hotstage.probes.loader.choice import load_with, refused_rungs
 from hotstage.probes.maps.bursts import BurstMaps
 from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
 from hotstage.probes.maps.kernel import KernelMaps
+from hotstage.probes.maps.torch import TorchMaps
 from hotstage.probes.nvtx_names import RangeNames, range_names
 from hotstage.probes.restraint.books import RestrainedAttachments
 from hotstage.probes.restraint.restraint import Restraint, end_work
@@ -52,6 +54,8 @@ _EVENT_GAP_NS = 10_000_000
 """Slow and failed calls are told at most 100 times a second by one thread."""
 
 log = logging.getLogger(__name__)
+
+Part = TypeVar("Part")
 
 
 class ProbeEngine:
@@ -87,6 +91,8 @@ class ProbeEngine:
         self.scheduler = Scheduler()
         """Waits for a CPU of the threads that are followed; for the slow tick."""
         self._range_names: RangeNames | None = None
+        self.torch_memory: TorchMaps | None = None
+        """What PyTorch's allocators hold; None where they are not followed and before `start`."""
         self.restraint = Restraint(config, clock)
         """What holds the probes back: deny list, kill switch."""
         self._refused_rungs: Mapping[str, str] = {}
@@ -141,7 +147,7 @@ class ProbeEngine:
 
     def coverage(self) -> Coverage:
         """What is watched and what is not, at this moment."""
-        attachments, watch = self._open_attachments, self._open_watch
+        attachments, watch = _started(self._attachments), _started(self._watch)
         attached, emulated = attachments.counts()
         with self._maps_lock:
             losses, map_bytes = self._open_maps.losses(), self._open_maps.bytes_by_map()
@@ -176,11 +182,11 @@ class ProbeEngine:
 
     def attached_points(self) -> int:
         """Probe points that hold now; cheaper than `coverage`."""
-        return self._open_attachments.counts()[0]
+        return _started(self._attachments).counts()[0]
 
     def points_in_use(self) -> int:
         """Of them, those in libraries that a process has."""
-        return self._open_attachments.points_in_use()
+        return _started(self._attachments).points_in_use()
 
     @property
     def kernel_log(self) -> str | None:
@@ -199,7 +205,7 @@ class ProbeEngine:
 
     def pids(self) -> list[int]:
         """Processes that have a known library now."""
-        return self._open_attachments.pids()
+        return _started(self._attachments).pids()
 
     def map_bytes(self) -> int:
         """Kernel memory of the maps, as the kernel accounts for it."""
@@ -303,11 +309,9 @@ class ProbeEngine:
         self.loader, self.rung = self._loader.name, loaded.rung.value
         self._maps = KernelMaps(loaded.maps)
         self._range_names = range_names(loaded.maps) if config.nvtx_torch else None
-        self._maps.prepare(
-            call_spec_table(LIBRARIES),
-            slow_call_ns=int(config.slow_call_seconds * 1e9),
-            event_gap_ns=_EVENT_GAP_NS,
-        )
+        self.torch_memory = self._maps.torch if config.torch_memory else None
+        slow_ns = int(config.slow_call_seconds * 1e9)
+        self._maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=slow_ns, event_gap_ns=_EVENT_GAP_NS)
         if config.scheduler:
             self.scheduler.start(loaded.maps, self._maps.histograms, threads=config.threads)
         self._epoch_ns = self._clock.monotonic_ns()
@@ -339,7 +343,7 @@ class ProbeEngine:
             ),
             deadline_seconds=config.discovery_deadline_seconds,
             is_own=lambda pid: self._trials.owns(pid) or self._is_own(pid),
-            is_wanted=is_library if self._range_names is None else is_library_or_torch,
+            is_wanted=partial(is_library, optional=optional_kinds(config)),
         )
         self.restraint.watch(self._watch)
         if not self._watch.start(SETTLE_SECONDS):
@@ -387,18 +391,10 @@ class ProbeEngine:
 
     @property
     def _open_maps(self) -> KernelMaps:
-        if self._maps is None:
-            raise HotstageError("the probes are not started")
-        return self._maps
+        return _started(self._maps)
 
-    @property
-    def _open_attachments(self) -> RestrainedAttachments:
-        if self._attachments is None:
-            raise HotstageError("the probes are not started")
-        return self._attachments
 
-    @property
-    def _open_watch(self) -> Watch:
-        if self._watch is None:
-            raise HotstageError("the probes are not started")
-        return self._watch
+def _started(part: Part | None) -> Part:
+    if part is None:
+        raise HotstageError("the probes are not started")
+    return part

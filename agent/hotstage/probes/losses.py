@@ -140,6 +140,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "work inside it counts as if the range were not there",
         "look for a program that makes up a name for each range",
     ),
+    "lost_blocks": LossMeaning(
+        "a block of PyTorch's allocator, or its request, was not kept: the map, or a quarter of it, is full",
+        "fragmentation of that process is not computed from its blocks",
+        "raise probes.torch_blocks",
+    ),
     "lost_scheduling": LossMeaning(
         "a thread's switches were not counted, the map of its thread or of its stage is full",
         "waits for a CPU and time off it are too low",

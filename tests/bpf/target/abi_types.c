@@ -4,6 +4,7 @@
 
 #include "../../../bpf/include/abi.h"
 #include "../../../bpf/include/scheduling.h"
+#include "../../../bpf/include/torch_abi.h"
 
 struct call_spec spec;
 struct hotstage_settings settings;
@@ -45,3 +46,7 @@ enum hotstage_function_kind function_kind;
 struct cpu_thread cpu_thread;
 struct cpu_key cpu_key;
 struct cpu_stat cpu_stat;
+enum hotstage_share share;
+struct torch_block_key torch_block_key;
+struct torch_block torch_block;
+struct torch_device torch_device;

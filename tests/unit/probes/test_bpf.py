@@ -21,7 +21,9 @@ def test_a_link_of_no_program_is_refused() -> None:
     fd = os.memfd_create("target")
     try:
         with pytest.raises(OSError):
-            bpf.link_multi(10_000, bpf.ATTACH_UPROBE_MULTI, f"/proc/self/fd/{fd}", [0], [1], on_return=False)
+            bpf.link_multi(
+                10_000, bpf.ATTACH_UPROBE_MULTI, f"/proc/self/fd/{fd}", [(0, 1, 0)], on_return=False
+            )
         with pytest.raises(OSError):
             bpf.link_perf_event(10_000, f"/proc/self/fd/{fd}", 0, 1, on_return=False)
     finally:

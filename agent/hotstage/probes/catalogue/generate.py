@@ -30,7 +30,7 @@ def probe_ids() -> str:
     """The text of probe_ids.h."""
     calls = [call for library in LIBRARIES for call in library.calls]
     lines = ["enum hotstage_call {"]
-    lines += [f"\tCALL_{call.name} = {call.call_id}," for call in calls]
+    lines += [f"\tCALL_{call.name.replace(':', '_')} = {call.call_id}," for call in calls]
     return _guarded("HOTSTAGE_PROBE_IDS_H", [*lines, "};"])
 
 

@@ -140,6 +140,8 @@ class CallSpec:
     """Where a launch has its function: 1 or 2, or `layout.FUNCTION_IS_GRAPH`."""
     grid_argument: int = 0
     """Where a launch has its grid: 2 for x, y and z in 2 to 4, or `GRID_IN_LAUNCH_CONFIG`."""
+    operands: tuple[int, ...] = ()
+    """Of a USDT probe, `name` being `provider:name`: which arguments its program takes; () = a function."""
     is_essential: bool = False
     """Probed on rung P too, where every probe costs 0.1 s to detach."""
     tier: Tier = Tier.T1

@@ -47,6 +47,7 @@ class Segment:
     address: int
     file_size: int
     is_executable: bool
+    is_writable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _segment(header: tuple[int, ...], size: int) -> Segment:
     _, flags, offset, address, _, file_size, _, _ = header
     if offset + file_size > size:
         raise ElfError("a loaded segment ends behind the file")
-    return Segment(offset, address, file_size, bool(flags & 1))
+    return Segment(offset, address, file_size, bool(flags & 1), bool(flags & 2))
 
 
 def _dynamic(fd: int, size: int, headers: list[tuple[int, ...]]) -> dict[int, int]:

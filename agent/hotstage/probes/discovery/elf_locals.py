@@ -8,20 +8,19 @@ checked against the file's size; a symbol whose code lies outside an executable 
 from __future__ import annotations
 
 import mmap
-import struct
 from collections.abc import Collection, Iterator
 
 import numpy as np
 
 from hotstage.probes.discovery.elf import ElfFile, Symbol
+from hotstage.probes.discovery.elf_sections import SYMBOL_TABLE, read_sections
 
-SECTIONS_LIMIT = 4096
 SYMBOLS_BYTES_LIMIT = 256 << 20
 STRINGS_BYTES_LIMIT = 512 << 20
 PLACES_LIMIT = 1024
 """How often one name may stand among the strings."""
 
-_SYMTAB, _FUNCTION = 2, 2
+_FUNCTION = 2
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
@@ -53,19 +52,12 @@ def local_functions(fd: int, elf: ElfFile, names: Collection[str]) -> dict[str, 
 
 def _symbol_table(file: mmap.mmap) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """(offset, bytes) of the symbols and of their names."""
-    if len(file) < 64:
-        return None
-    (start,) = struct.unpack_from("<Q", file, 40)
-    entry_size, count = struct.unpack_from("<HH", file, 58)
-    if entry_size != 64 or not 0 < count <= SECTIONS_LIMIT or start + count * 64 > len(file):
-        return None
-    sections = list(struct.iter_unpack("<IIQQQQIIQQ", file[start : start + count * 64]))
-    for _, kind, _, _, at, size, link, _, _, item in sections:
-        if kind == _SYMTAB and item == _SYMBOL.itemsize and link < count:
-            strings_at, strings_size = sections[link][4], sections[link][5]
-            is_inside = at + size <= len(file) and strings_at + strings_size <= len(file)
-            if is_inside and size <= SYMBOLS_BYTES_LIMIT and strings_size <= STRINGS_BYTES_LIMIT:
-                return (at, size), (strings_at, strings_size)
+    sections = read_sections(file)
+    for table in sections:
+        if table.kind == SYMBOL_TABLE and table.entry_size == _SYMBOL.itemsize and table.link < len(sections):
+            strings = sections[table.link]
+            if 0 < table.size <= SYMBOLS_BYTES_LIMIT and 0 < strings.size <= STRINGS_BYTES_LIMIT:
+                return (table.offset, table.size), (strings.offset, strings.size)
     return None
 
 

@@ -11,15 +11,18 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hotstage.config.settings import ProbesConfig
 from hotstage.errors import AttachError
+from hotstage.probes.catalogue.torch_allocator import TORCH_REQUESTS
 from hotstage.probes.catalogue.torch_nvtx import TORCH_NVTX
 from hotstage.probes.discovery.elf import ElfError, ElfFile, read_elf
 from hotstage.probes.discovery.elf_locals import local_functions
 from hotstage.probes.discovery.processes import Mapping, printable
+from hotstage.probes.discovery.usdt import UsdtSite, read_sites
 from hotstage.probes.loader.base import OpenLibrary
 
 SIZE_LIMIT = 4 << 30
@@ -31,9 +34,13 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("libnccl", re.compile(r"/libnccl\.so[^/]*$")),
     ("libcudnn", re.compile(r"/libcudnn\.so\.[0-9]+[^/]*$")),
     ("torch_nvtx", re.compile(r"/libtorch_python\.so$")),
+    ("libc10", re.compile(r"/libc10\.so$")),
+    ("libc10_cuda", re.compile(r"/libc10_cuda\.so$")),
     ("marks", re.compile(r"/libhotstage_marks[^/]*\.so[^/]*$")),
 )
 """Kind and how its resolved file name looks in `maps`; the first that fits."""
+OPTIONAL_KINDS = frozenset({"torch_nvtx", "libc10", "libc10_cuda"})
+_PROBES = frozenset(call.name for call in TORCH_REQUESTS.calls)
 _GONE = frozenset({errno.ENOENT, errno.ESRCH})
 
 
@@ -43,11 +50,14 @@ class LibraryGoneError(AttachError):
 
 @dataclass(frozen=True, slots=True)
 class ParsedLibrary:
-    """An open library and what it exports; `unlinked` when no directory names the file any more."""
+    """An open library, what it exports, the catalogue's USDT probes in it; `unlinked` when no directory
+    names the file any more.
+    """
 
     library: OpenLibrary
     elf: ElfFile
     unlinked: bool
+    sites: tuple[UsdtSite, ...] = ()
 
     @property
     def key(self) -> tuple[int, int]:
@@ -60,13 +70,16 @@ def library_kind(path: str) -> str | None:
     return next((kind for kind, pattern in KINDS if pattern.search(path)), None)
 
 
-def is_library(path: str) -> bool:
-    """Whether it is looked into by default: PyTorch's only where its NVTX ranges are wanted."""
-    return library_kind(path) not in (None, "torch_nvtx")
+def optional_kinds(config: ProbesConfig) -> frozenset[str]:
+    """Kinds of libraries that are probed only where the configuration asks for it, and it does."""
+    kinds = {"torch_nvtx"} if config.nvtx_torch else set()
+    return frozenset(kinds | ({"libc10", "libc10_cuda"} if config.torch_memory else set()))
 
 
-def is_library_or_torch(path: str) -> bool:
-    return library_kind(path) is not None
+def is_library(path: str, *, optional: Collection[str] = ()) -> bool:
+    """Whether it is looked into; PyTorch's own only where they are among the `optional` kinds."""
+    kind = library_kind(path)
+    return kind is not None and (kind not in OPTIONAL_KINDS or kind in optional)
 
 
 def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
@@ -86,6 +99,7 @@ def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
         if kind == "torch_nvtx":
             names = [call.name for call in TORCH_NVTX.calls]
             elf = replace(elf, functions=local_functions(fd, elf, names))
+        sites = read_sites(fd, elf, _PROBES) if kind == TORCH_REQUESTS.kind else ()
     except (ElfError, OSError) as error:
         os.close(fd)
         raise AttachError(f"refused: {error}", path=shown) from error
@@ -98,7 +112,7 @@ def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
         build_id=elf.build_id,
         kind=kind,
     )
-    return ParsedLibrary(library, elf, unlinked=status.st_nlink == 0)
+    return ParsedLibrary(library, elf, unlinked=status.st_nlink == 0, sites=sites)
 
 
 def close_library(parsed: ParsedLibrary) -> None:

@@ -18,6 +18,7 @@ from hotstage.probes.catalogue.variants import new_variants
 from hotstage.probes.discovery.elf import Symbol
 from hotstage.probes.discovery.libraries import ParsedLibrary, close_library, open_library
 from hotstage.probes.discovery.processes import Mapping
+from hotstage.probes.discovery.usdt import UsdtError, pack_operands
 from hotstage.probes.loader.base import AttachPoint
 from hotstage.probes.trial.report import TrialReport
 
@@ -108,6 +109,9 @@ def plan(
     points: dict[int, AttachPoint] = {}
     missed: list[MissedSymbol] = []
     for call in spec.calls:
+        if call.operands:
+            _plan_sites(parsed, call, points, missed)
+            continue
         present = [symbol for symbol in call.symbols if symbol in elf.functions]
         if left_out := _left_out(call, bool(present), essential_only, tier):
             missed.append(MissedSymbol(library.path, call.name, *left_out))
@@ -138,6 +142,31 @@ def _left_out(call: CallSpec, is_present: bool, essential_only: bool, tier: Tier
     if essential_only and not call.is_essential:
         return "left out on rung P: slow to detach", True
     return None
+
+
+def _plan_sites(
+    parsed: ParsedLibrary, call: CallSpec, points: dict[int, AttachPoint], missed: list[MissedSymbol]
+) -> None:
+    """Every site of a USDT probe is a point of its own: the compiler has put its operands elsewhere."""
+    sites = [site for site in parsed.sites if site.probe == call.name]
+    if not sites:
+        missed.append(MissedSymbol(parsed.library.path, call.name, "it has no such USDT probe"))
+    for site in sites:
+        try:
+            operands = pack_operands(site, call.operands)
+        except UsdtError as error:
+            missed.append(MissedSymbol(parsed.library.path, call.name, str(error)))
+            continue
+        points[site.offset] = AttachPoint(
+            call_id=call.call_id,
+            symbol=call.name,
+            offset=site.offset,
+            kind=call.kind,
+            is_emulated=True,
+            symbol_offset=site.offset,
+            semaphore_offset=site.semaphore_offset,
+            operands=operands,
+        )
 
 
 def _point(spec: LibrarySpec, call: CallSpec, function: Symbol, code: bytes, fast: bool) -> AttachPoint:

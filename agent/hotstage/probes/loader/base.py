@@ -43,6 +43,10 @@ class PointKind(StrEnum):
     EMBEDDING = "embedding"
     NVTX_PUSH = "nvtx_push"
     NVTX_POP = "nvtx_pop"
+    TORCH_REPORT = "torch_report"
+    TORCH_OUT_OF_MEMORY = "torch_out_of_memory"
+    TORCH_MALLOC = "torch_malloc"
+    TORCH_FREE = "torch_free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,8 @@ class AttachPoint:
     """One symbol to probe. `offset` is the file offset that is probed, after placement.
 
     `symbol_offset` is the file offset of the symbol itself; `is_emulated` says whether the instruction at
-    `offset` is one the kernel emulates (cheap) rather than single-steps.
+    `offset` is one the kernel emulates (cheap) rather than single-steps. A USDT site has the file offset of
+    its semaphore (0 = none) and where its operands are (`usdt.pack_operands`).
     """
 
     call_id: int
@@ -76,11 +81,13 @@ class AttachPoint:
     is_emulated: bool
     symbol_offset: int
     layer: int = 0
+    semaphore_offset: int = 0
+    operands: int = 0
 
     @property
     def cookie(self) -> int:
-        """What the program reads with bpf_get_attach_cookie: the call id, the layer above it."""
-        return self.call_id | self.layer << 16
+        """What the program reads with bpf_get_attach_cookie: the call id, the layer or the operands above."""
+        return self.call_id | self.layer << 16 | self.operands << 16
 
 
 @dataclass(slots=True)
@@ -127,6 +134,7 @@ class MapSizes:
     call_histograms: int = 2048
     pipeline_state: int = 8192
     contexts: int = 4096
+    torch_blocks: int = 65536
     events_bytes: int = 4 << 20
     urgent_bytes: int = 256 << 10
     by_name: Mapping[str, int] = field(default_factory=dict)
@@ -140,6 +148,7 @@ class MapSizes:
             call_stats=config.call_keys,
             call_histograms=config.histogram_slots,
             pipeline_state=config.requests,
+            torch_blocks=config.torch_blocks if config.torch_memory else 1,
             events_bytes=config.events_ring_bytes,
         )
 
@@ -153,6 +162,7 @@ class MapSizes:
             "pipeline_state": self.pipeline_state,
             "contexts": self.contexts,
             "device_uuids": self.contexts,
+            "torch_blocks": self.torch_blocks,
             "events": self.events_bytes,
             "urgent": self.urgent_bytes,
             **self.by_name,

@@ -160,14 +160,20 @@ def _attach_side(
     program = loaded.programs[side.program]
     if loaded.rung is not Rung.PERF:
         attach_type = bpf.ATTACH_UPROBE_SESSION if side.is_session else bpf.ATTACH_UPROBE_MULTI
-        offsets, cookies = [point.offset for point in points], [point.cookie for point in points]
-        on_return = side.on_return
-        return [bpf.link_multi(program, attach_type, path, offsets, cookies, on_return=on_return, pid=pid)]
+        places = [(point.offset, point.cookie, point.semaphore_offset) for point in points]
+        return [bpf.link_multi(program, attach_type, path, places, on_return=side.on_return, pid=pid)]
     fds: list[int] = []
     try:
         for point in points:
             fds.append(
-                bpf.link_perf_event(program, path, point.offset, point.cookie, on_return=side.on_return)
+                bpf.link_perf_event(
+                    program,
+                    path,
+                    point.offset,
+                    point.cookie,
+                    semaphore_offset=point.semaphore_offset,
+                    on_return=side.on_return,
+                )
             )
     except OSError:
         for fd in fds:

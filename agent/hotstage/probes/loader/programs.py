@@ -40,6 +40,10 @@ _ENTRY_ONLY: dict[PointKind, tuple[Side, ...]] = {
     PointKind.EMBEDDING: (Side("mark_embedding"),),
     PointKind.NVTX_PUSH: (Side("nvtx_push"),),
     PointKind.NVTX_POP: (Side("nvtx_pop"),),
+    PointKind.TORCH_REPORT: (Side("torch_report"),),
+    PointKind.TORCH_OUT_OF_MEMORY: (Side("torch_out_of_memory"),),
+    PointKind.TORCH_MALLOC: (Side("torch_malloc"),),
+    PointKind.TORCH_FREE: (Side("torch_free"),),
 }
 
 PROGRAMS: dict[Rung, dict[PointKind, tuple[Side, ...]]] = {
@@ -72,6 +76,8 @@ MAPS = (
     "nvtx_decisions",
     "nvtx_unknown",
     "nvtx_stacks",
+    "torch_blocks",
+    "torch_devices",
     "events",
     "urgent",
     "losses",

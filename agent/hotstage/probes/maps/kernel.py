@@ -21,6 +21,8 @@ from hotstage.probes.maps.histograms import HistogramSlots
 from hotstage.probes.maps.inference import InferenceMaps
 from hotstage.probes.maps.reader import HashReader
 from hotstage.probes.maps.ring import RingReader
+from hotstage.probes.maps.shares import Share
+from hotstage.probes.maps.torch import TorchMaps
 from hotstage.probes.samples import CallSample, FastSample, XidEvent
 
 _EVENT_DTYPES: dict[int, np.dtype[np.void]] = {
@@ -78,6 +80,8 @@ class KernelMaps:
         self._seen = np.empty(0, np.uint64), np.empty(0, np.uint64)
         self._settings = np.zeros(1, layout.SETTINGS_DTYPE)
         self._specs: NDArray[np.void] = np.zeros(0, layout.CALL_SPEC_DTYPE)
+        self.torch = TorchMaps(fds)
+        """What PyTorch's allocators hold; empty unless they are followed."""
         self.inference = InferenceMaps(fds, self._move_generation)
         """Rules, functions and streams of unmarked work."""
         self.bursts = BurstMaps(fds)
@@ -106,12 +110,20 @@ class KernelMaps:
         row = self._settings
         row["slow_call_ns"], row["event_gap_ns"] = slow_call_ns, event_gap_ns
         row["requests_per_process"] = max(1, self._requests.capacity // _PROCESS_SHARE)
-        row["shares"] = [max(1, each // _PROCESS_SHARE) for each in self._shared_entries()]
+        for share, entries in self._shared_entries().items():
+            row["shares"][0, share] = max(1, entries // _PROCESS_SHARE)
         self._move_generation()
 
-    def _shared_entries(self) -> tuple[int, ...]:
-        """Of the maps of `process_shares`, in its order."""
-        return self._calls.capacity, *self.inference.capacities()
+    def _shared_entries(self) -> dict[int, int]:
+        """Entries of the maps of `process_shares`, by `Share`."""
+        functions, counts, streams = self.inference.capacities()
+        return {
+            Share.CALL_STATS: self._calls.capacity,
+            Share.FUNCTIONS: functions,
+            Share.FUNCTION_COUNTS: counts,
+            Share.STREAMS: streams,
+            Share.BLOCKS: self.torch.capacity,
+        }
 
     def learn(self, is_learning: bool) -> None:
         """Whether marked launches are counted by function and stage from now on: some 50 ns a launch."""
@@ -236,6 +248,7 @@ class KernelMaps:
             map_keys = reader.read()[0].copy()
             reader.delete(map_keys[np.isin(map_keys["tgid"], gone)])
         self.inference.forget(pids)
+        self.torch.forget(pids)
         return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests)
 
     def forget_threads(self, tids: Collection[int]) -> NDArray[np.void]:

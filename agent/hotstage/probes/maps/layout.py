@@ -57,6 +57,7 @@ class Loss(IntEnum):
     REFUSED_TOKENS = 20
     LOST_FUNCTIONS = 21
     LOST_NVTX_RANGES = 22
+    LOST_BLOCKS = 25
     LOST_SCHEDULING = 27
     LOST_DRIVER_EVENTS = 28
     LOST_BATCH_SIZES = 31
@@ -127,8 +128,8 @@ CALL_SPEC_DTYPE = np.dtype(
         ("pad", "u1", (2,)),
     ]
 )
-SHARES = 4
-"""Maps of which one process may hold a share: call_stats, functions, function_counts, streams."""
+SHARES = 8
+"""Maps of which one process may hold a share, `shares.Share`, and room for more."""
 SETTINGS_DTYPE = np.dtype(
     [
         ("slow_call_ns", "<u8"),

@@ -94,7 +94,7 @@ class Canary:
         if self._is_perf:
             return bpf.link_perf_event(program, path, offset, 0, on_return=on_return, pid=pid)
         return bpf.link_multi(
-            program, bpf.ATTACH_UPROBE_MULTI, path, [offset], [0], on_return=on_return, pid=pid
+            program, bpf.ATTACH_UPROBE_MULTI, path, [(offset, 0, 0)], on_return=on_return, pid=pid
         )
 
 

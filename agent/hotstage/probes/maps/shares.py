@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of which maps a process may hold a share; the ids are those of bpf/include/abi.h."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Share(IntEnum):
+    """Maps of which a process may hold a share, `enum hotstage_share`."""
+
+    CALL_STATS = 0
+    FUNCTIONS = 1
+    FUNCTION_COUNTS = 2
+    STREAMS = 3
+    BLOCKS = 5
