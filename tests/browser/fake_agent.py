@@ -197,6 +197,11 @@ class Script:
             "p50_seconds": None if few else p50 * slow,
             "p95_seconds": None if few else p50 * slow * 2.1,
             "p99_seconds": None if few else p50 * slow * 2.9,
+            "cpu_wait_threads": 0.02 * slow,
+            "cpu_preempted_threads": 0.005,
+            "cpu_wait_p95_seconds": None if few else 0.0002 * slow,
+            "call_sleep_threads": 0.6,
+            "reclaim_threads": 0.0,
         }
 
     def v1_latency(self, now: float) -> dict[str, Any]:

@@ -78,6 +78,11 @@ def _stage(frame: Frame, entity: Entity) -> Document:
         "p50_seconds": frame.value(entity, "latency_p50_seconds"),
         "p95_seconds": frame.value(entity, "latency_p95_seconds"),
         "p99_seconds": frame.value(entity, "latency_p99_seconds"),
+        "cpu_wait_threads": frame.value(entity, "cpu_wait_threads"),
+        "cpu_preempted_threads": frame.value(entity, "cpu_preempted_threads"),
+        "cpu_wait_p95_seconds": frame.value(entity, "cpu_wait_p95_seconds"),
+        "call_sleep_threads": frame.value(entity, "call_sleep_threads"),
+        "reclaim_threads": frame.value(entity, "reclaim_threads"),
     }
 
 

@@ -246,7 +246,8 @@ class Daemon:
         began_ns = self._clock.monotonic_ns()
         calls = self.engine.read_slow()
         host = self.host.sample(self.engine.pids())
-        frame = self.line.slow(calls.at_ns, calls, self.gpus, host, self.engines.latest())
+        scheduling = self.engine.scheduler.read(calls.at_ns)
+        frame = self.line.slow(calls.at_ns, calls, self.gpus, host, self.engines.latest(), scheduling)
         self.sources.remember_frames(self.line.history.frames())
         uuids = self.process_gpus.refresh()
         self.sources.remember_places(Places(self.engine.contexts(), uuids, self.engine.stage_names()))
@@ -280,6 +281,7 @@ class Daemon:
                 endpoint_modality=self.endpoint_modality,
                 gpu_of_pid=self.process_gpus.of_pid,
                 finished=sample.finished,
+                scheduling=self.line.fuser.scheduling.step if second else None,
             )
         )
         self.cell.swap(

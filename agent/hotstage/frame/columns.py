@@ -71,6 +71,19 @@ TOKEN_COLUMNS = tuple(
 )
 """What the marks of finished requests say of their tokens; a request's modality is that of its encoder."""
 
+_OF_SCHEDULING = (
+    ("cpu_wait_threads", "", "threads in the GPU path that wait for a CPU, on average over the last 10 s"),
+    ("cpu_preempted_threads", "", "of them, those that were taken off the CPU"),
+    ("cpu_preemption_rate", "1/s", "how often they were, over the last 10 s"),
+    ("call_sleep_threads", "", "threads asleep inside a timed call, on average over the last 10 s"),
+    ("reclaim_threads", "", "threads that reclaim memory themselves, on average over the last 10 s"),
+)
+SCHEDULING_COLUMNS = (
+    *(Column(name, (*_RUNNING, STAGE), unit, "host", help) for name, unit, help in _OF_SCHEDULING),
+    Column("cpu_wait_p95_seconds", (STAGE,), "s", "host", "one wait for a CPU, p95 over the last 10 s"),
+)
+"""What the scheduler says of threads that made a call or a mark; counted once a wait is over."""
+
 COLUMNS: tuple[Column, ...] = (
     Column("request_rate", _SERVED, "1/s", "requests", "requests that began, over the last 10 s"),
     Column(
@@ -180,6 +193,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("nvml_call_seconds", (GPU,), "s", "devices", "slowest NVML call of the last second"),
     *ENGINE_COLUMNS,
     *TOKEN_COLUMNS,
+    *SCHEDULING_COLUMNS,
 )
 
 COLUMN_INDEX: dict[str, int] = {column.name: index for index, column in enumerate(COLUMNS)}

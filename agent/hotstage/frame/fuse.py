@@ -20,13 +20,14 @@ from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
 from hotstage.frame.request_costs import RequestCosts
 from hotstage.frame.rolling import Rows
+from hotstage.frame.scheduling import SchedulingRates, put_scheduling, wait_quantile
 from hotstage.frame.served import Cells, Served
 from hotstage.frame.token_latency import fill_token_latency
 from hotstage.host.samples import HostSample
-from hotstage.probes.samples import CallSample
+from hotstage.probes.samples import CallSample, SchedulingSample
 from hotstage.stages.labels import StageLabels
 from hotstage.stages.pulse import Pulse
-from hotstage.stages.stage import modality_name
+from hotstage.stages.stage import NO_STAGE, modality_name
 
 _PLACES = {
     kind: {column.name: COLUMN_INDEX[column.name] for column in columns_of(kind)} for kind in EntityKind
@@ -48,6 +49,7 @@ class Fuser:
         self._min_samples = config.quantile_min_samples
         self._served = Served(config)
         self._calls = CallRates()
+        self.scheduling = SchedulingRates()
         self._labels = StageLabels()
         self._calls_ns: int | None = None
         self._last_ns: int | None = None
@@ -68,6 +70,7 @@ class Fuser:
         engines: Sequence[EngineSample] = (),
         costs: RequestCosts = _NO_COSTS,
         tokens: Rows | None = None,
+        scheduling: SchedulingSample | None = None,
     ) -> Frame:
         """The frame of the second that ends at `at_ns` (CLOCK_MONOTONIC). None = that source is unknown.
 
@@ -82,6 +85,7 @@ class Fuser:
                 calls, self._labels, [pulse.shares for pulse in pulses if pulse.shares is not None]
             )
             self._calls_ns = calls.at_ns
+        self.scheduling.take(scheduling, self._labels)
         cells: Cells = {HOST: {}}
         self._served.fill(at_ns, cells, costs)
         if tokens is not None:
@@ -91,6 +95,7 @@ class Fuser:
         calls_are_fresh = is_fresh(self._calls_ns, at_ns, self._max_age_ns)
         if calls_are_fresh:
             self._fill_calls(pids, cells)
+        self._fill_scheduling(pids, cells)
         host_is_fresh = host is not None and is_fresh(host.at_ns, at_ns, self._max_age_ns)
         if host is not None and host_is_fresh:
             _fill_host(host, pids, cells)
@@ -152,6 +157,26 @@ class Fuser:
             entity = Entity(EntityKind.stage, stage=self._labels[label], modality=modality_name(modality))
             cell = cells.setdefault(entity, {})
             cell["call_rate"], cell["launch_rate"] = counts.calls / seconds, counts.launches / seconds
+
+    def _fill_scheduling(self, pids: Mapping[str, Iterable[int]], cells: Cells) -> None:
+        rates, seconds = self.scheduling, self.scheduling.seconds
+        if seconds <= 0:
+            return
+        put_scheduling(cells[HOST], rates.of_all(), seconds)
+        for instance, own in pids.items():
+            if instance:
+                entity = Entity(EntityKind.instance, instance=instance)
+                put_scheduling(cells.setdefault(entity, {}), rates.of_pids(own), seconds)
+            for pid in own:
+                entity = Entity(EntityKind.process, pid=pid)
+                put_scheduling(cells.setdefault(entity, {}), rates.of_pids([pid]), seconds)
+        for (label, modality), added in rates.of_stages().items():
+            if label == NO_STAGE:
+                continue
+            entity = Entity(EntityKind.stage, stage=self._labels[label], modality=modality_name(modality))
+            cell = cells.setdefault(entity, {})
+            put_scheduling(cell, added.sums, seconds)
+            cell["cpu_wait_p95_seconds"] = wait_quantile(added.waits, 0.95)
 
 
 def _put_counts(cell: dict[str, float], counts: Counts, seconds: float) -> None:

@@ -12,6 +12,7 @@ from hotstage.breaker.record import BreakerRecord, Transition
 from hotstage.devices.samples import DeviceSample
 from hotstage.engines.samples import EngineSample
 from hotstage.frame.frame import Frame
+from hotstage.frame.scheduling import SchedulingStep
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.probes.samples import CallSample
 from hotstage.stages.pulse import Pulse, Rows, empty_rows
@@ -24,7 +25,7 @@ _NONE_FINISHED = empty_rows(FINISHED_DTYPE)
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One fast tick's results. `frame`, `calls` are set on the ticks that made them, else None."""
+    """One fast tick's results. `frame`, `calls` and `scheduling` are None on ticks that made none."""
 
     pulse: Pulse
     windows: WindowUpdate
@@ -41,6 +42,8 @@ class Tick:
     """GPU UUID of the processes that use exactly one."""
     finished: Rows = field(default_factory=lambda: _NONE_FINISHED)
     """FINISHED_DTYPE: requests that ended since the last tick, with all that the kernel knew of them."""
+    scheduling: SchedulingStep | None = None
+    """What the scheduler did since the last slow tick; None on other ticks, and where it is not watched."""
 
 
 class Sink(Protocol):

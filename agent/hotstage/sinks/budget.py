@@ -8,7 +8,7 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 
 | part | what it is reckoned for |
 |---|---|
-| stage | 33 stages × modalities, as they occur, on 2 GPUs and on none yet known: 102 histograms of 14 edges |
+| stage | 33 stages × modalities, as they occur, on 2 GPUs and on none yet known: 84 histograms of 14 edges |
 | endpoint | 32 histograms of 12 edges: 16 endpoints of 2 models; 64 routes; 48 penalties by class |
 | request_class | 9 fingerprints × 6 sizes counted, 27 with quantiles |
 | token | 32 endpoints × modalities |
@@ -27,7 +27,8 @@ SERIES_MAX = 5_000
 HISTOGRAMS_MAX = 300
 
 PARTS: dict[str, int] = {
-    "stage": 2005,
+    "stage": 1751,
+    "run_queue": 100,
     "endpoint": 960,
     "instance": 112,
     "request_class": 171,

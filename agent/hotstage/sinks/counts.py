@@ -16,6 +16,7 @@ from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.catalogue.spec import Family
 from hotstage.probes.samples import CallSample, XidEvent
 from hotstage.sinks import metrics
+from hotstage.sinks.scheduling import SchedulingCounts
 from hotstage.sinks.slo import BAD, GOOD, Slos
 from hotstage.sinks.tally import HistogramTally, Tally
 from hotstage.stages.labels import StageLabels
@@ -65,6 +66,7 @@ class Counts:
         self.transitions = Tally(metrics.BREAKER_TRANSITIONS)
         self.xids = Tally(metrics.GPU_XID)
         self.waits = Tally(metrics.STAGE_WAIT)
+        self.scheduling = SchedulingCounts()
         self.xid_last_seconds: dict[tuple[str, str], float] = {}
         self.fresh_seconds: dict[str, float] = {}
         """Source → Unix time when a frame last had it fresh."""
@@ -87,11 +89,13 @@ class Counts:
             self.windows,
             self.transitions,
             self.xids,
+            self.scheduling.off_cpu,
+            self.scheduling.switches,
         )
 
     @property
     def histograms(self) -> tuple[HistogramTally, ...]:
-        return (self.stage_duration, self.request_duration)
+        return (self.stage_duration, self.request_duration, self.scheduling.waits)
 
     def add_pulse(self, pulse: Pulse, gpu_of_pid: Mapping[int, str]) -> None:
         """Ended stages and requests; each is in one pulse only."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hotstage.sinks.class_metrics import CLASS_METRICS
 from hotstage.sinks.engine_metrics import ENGINE_METRICS
 from hotstage.sinks.metric import Metric
+from hotstage.sinks.scheduling_metrics import SCHEDULING_METRICS
 from hotstage.sinks.self_metrics import SELF_METRICS
 from hotstage.sinks.token_metrics import TOKEN_METRICS
 
@@ -28,7 +29,7 @@ STAGE_DURATION = Metric(
     "histogram",
     _STAGE,
     "Duration of ended stages, host begin to end.",
-    cap=102,
+    cap=84,
     edges=STAGE_EDGES,
 )
 STAGE_INFLIGHT = Metric(
@@ -223,5 +224,6 @@ METRICS: tuple[Metric, ...] = (
     *CLASS_METRICS,
     *TOKEN_METRICS,
     *ENGINE_METRICS,
+    *SCHEDULING_METRICS,
     *SELF_METRICS,
 )

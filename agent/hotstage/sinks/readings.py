@@ -71,6 +71,8 @@ class Readings:
             counts.add_xids(tick.pulse.xids, uuid_by_bus, tick.wall_offset_ns)
             if tick.calls is not None:
                 counts.add_calls(tick.calls, tick.pulse.names.stages)
+            if tick.scheduling is not None:
+                counts.scheduling.add(tick.scheduling, tick.pulse.names.stages)
             if tick.frame is not None:
                 counts.add_frame(tick.frame, tick.wall_offset_ns)
             self._tick = _with_last_frame(tick, self._tick)

@@ -65,6 +65,17 @@ class HistogramTally:
         counts[bucket] += weight
         self._sums[labels] += value * weight
 
+    def merge(self, labels: Labels, buckets: list[int], total: float) -> None:
+        """Values that are in buckets already: so many in each of `metric.edges` and above, and their sum."""
+        count = sum(buckets)
+        if _is_full(labels, self._counts, self.metric.cap):
+            labels = (OTHER,) * len(labels)
+            self.dropped += count
+        counts = self._counts.setdefault(labels, [0] * (len(self._edges) + 1))
+        for place, more in enumerate(buckets):
+            counts[place] += more
+        self._sums[labels] = self._sums.get(labels, 0.0) + total
+
     def items(self) -> Iterator[tuple[Labels, list[tuple[str, float]], float]]:
         """Labels, cumulative (upper bound, count) pairs that end with +Inf, sum."""
         bounds = bounds_of(self.metric.edges)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler did since the last slow tick → cumulative counts by stage."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hotstage.frame import scheduling
+from hotstage.frame.scheduling import Counts, SchedulingStep
+from hotstage.probes.maps.histograms import slot_upper_seconds
+from hotstage.sinks import scheduling_metrics as metrics
+from hotstage.sinks.tally import HistogramTally, Tally
+from hotstage.stages.labels import StageLabels
+from hotstage.stages.stage import modality_name
+
+_STATES = {
+    "asleep": scheduling.SLEEP,
+    "asleep_in_call": scheduling.SLEEP_IN_CALL,
+    "woken": scheduling.WOKEN,
+    "preempted": scheduling.PREEMPTED,
+    "reclaiming": scheduling.RECLAIM,
+}
+_KINDS = {"voluntary": scheduling.VOLUNTARY, "involuntary": scheduling.INVOLUNTARY}
+
+# A slot's upper edge is a bucket's where both are powers of two: no count is split.
+_BUCKET_OF_SLOT = np.searchsorted(np.array(metrics.WAIT_EDGES), slot_upper_seconds(), side="left")
+
+
+class SchedulingCounts:
+    """Everything of this part that only grows. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.waits = HistogramTally(metrics.RUN_QUEUE_WAIT)
+        self.off_cpu = Tally(metrics.OFF_CPU)
+        self.switches = Tally(metrics.SWITCHES)
+
+    def add(self, step: SchedulingStep, stages: StageLabels) -> None:
+        for (label, modality), added in step.by_stage.items():
+            stage = stages[label]
+            for state, place in _STATES.items():
+                if added.sums[place] > 0:
+                    self.off_cpu.add((stage, state), float(added.sums[place]))
+            for kind, place in _KINDS.items():
+                if added.sums[place] > 0:
+                    self.switches.add((stage, kind), float(added.sums[place]))
+            if added.waits.any():
+                waited = float(added.sums[scheduling.WOKEN] + added.sums[scheduling.PREEMPTED])
+                self.waits.merge((stage, modality_name(modality)), _buckets(added.waits), waited)
+
+
+def _buckets(waits: Counts) -> list[int]:
+    """uint64 (242,) slots → how many in each bucket, the last one above all edges."""
+    counts = np.zeros(len(metrics.WAIT_EDGES) + 1, np.int64)
+    np.add.at(counts, _BUCKET_OF_SLOT, waits.astype(np.int64))
+    found: list[int] = counts.tolist()
+    return found

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The row of the dashboard Stages on threads in the GPU path and the CPU."""
+
+from __future__ import annotations
+
+from generate.board import Row
+from generate.panels import Panel, Target
+from generate.promql import DASHBOARD, total
+from hotstage.sinks import scheduling_metrics as metrics
+
+_STAGE = 'stage=~"$stage"'
+_STATE = total(DASHBOARD.rate(metrics.OFF_CPU, _STAGE, 'state=~"woken|preempted"'), "stage", "state")
+
+CPU = Row(
+    "CPU",
+    (
+        Panel(
+            "Threads that wait for a CPU",
+            "Threads in the GPU path that could run and do not, on average: woken and not yet running, or "
+            "taken off the CPU. A GPU that idles while this is above 0 is starved by its host.",
+            "timeseries",
+            "short",
+            (Target(_STATE, "{{stage}} {{state}}"),),
+            width=12,
+            stacked=True,
+        ),
+        Panel(
+            "P95 of a wait for a CPU",
+            "Of single waits, by stage: at most a factor of four off, as the buckets are.",
+            "timeseries",
+            "s",
+            (
+                Target(
+                    DASHBOARD.quantile(
+                        0.95, metrics.RUN_QUEUE_WAIT, _STAGE, 'modality=~"$modality"', by=("stage",)
+                    ),
+                    "{{stage}}",
+                ),
+            ),
+            width=12,
+        ),
+        Panel(
+            "Switches by kind",
+            "Times off the CPU that ended, per second: voluntary (it waited for something), or involuntary "
+            "(something else was to run, or its quota was used up).",
+            "timeseries",
+            "ops",
+            (Target(total(DASHBOARD.rate(metrics.SWITCHES, _STAGE), "kind"), "{{kind}}"),),
+        ),
+        Panel(
+            "Asleep inside calls",
+            "Threads that sleep inside a timed CUDA, NCCL or cuDNN call, on average. Where calls wait longer "
+            "than this says, they spin and use the CPU.",
+            "timeseries",
+            "short",
+            (
+                Target(
+                    total(DASHBOARD.rate(metrics.OFF_CPU, _STAGE, 'state="asleep_in_call"'), "stage"),
+                    "{{stage}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Reclaim of memory",
+            "Threads that look for free memory themselves, of the host or of their cgroup, on average: 0 on "
+            "a healthy host. No line: none ever did.",
+            "timeseries",
+            "short",
+            (
+                Target(
+                    total(DASHBOARD.rate(metrics.OFF_CPU, _STAGE, 'state="reclaiming"'), "stage"),
+                    "{{stage}}",
+                ),
+            ),
+        ),
+    ),
+)
