@@ -19,6 +19,7 @@
 #include "include/call_counts.h"
 #include "include/call_stack.h"
 #include "include/inference.h"
+#include "include/ledger.h"
 #include "include/sizes.h"
 
 #define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
@@ -85,7 +86,7 @@ static __always_inline __u64 argument_of(struct pt_regs *ctx, const struct call_
 {
 	__u64 bytes;
 
-	if (spec->effect)
+	if (spec->effect && !is_of_memory(spec->effect))
 		return PT_REGS_PARM1(ctx);
 	if (!spec->bytes_argument)
 		return 0;
@@ -95,6 +96,18 @@ static __always_inline __u64 argument_of(struct pt_regs *ctx, const struct call_
 	if (spec->factor_argument)
 		bytes *= register_argument(ctx, spec->factor_argument);
 	return bytes;
+}
+
+/* What the call's effect needs of its arguments at the return. */
+static __always_inline void enter_effect(struct pt_regs *ctx, struct thread_state *thread,
+					 const struct call_spec *spec, __u32 tgid)
+{
+	if (is_of_memory(spec->effect))
+		enter_memory(ctx, thread, spec, tgid);
+	else if (spec->effect >= EFFECT_FUNCTION_NAMED)
+		thread->second_argument = register_argument(ctx, spec->device_argument);
+	else if (spec->device_argument)
+		thread->ordinal = register_argument(ctx, spec->device_argument);
 }
 
 static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now)
@@ -112,10 +125,8 @@ static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 
 			return;
 	}
 	thread->argument = argument_of(ctx, spec);
-	if (spec->effect >= EFFECT_FUNCTION_NAMED)
-		thread->second_argument = register_argument(ctx, spec->device_argument);
-	else if (spec->device_argument)
-		thread->ordinal = register_argument(ctx, spec->device_argument);
+	if (spec->effect)
+		enter_effect(ctx, thread, spec, tgid);
 	if (spec->stream_argument)
 		thread->stream = stream_of(ctx, spec->stream_argument);
 	if (thread->stage == HOTSTAGE_NO_STAGE)
@@ -127,12 +138,13 @@ static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 
 }
 
 /* A call that succeeded says which device a context or an ordinal is. */
-static __always_inline void apply_effect(struct thread_state *thread, __u32 tgid, __u32 effect)
+static __always_inline void apply_effect(struct thread_state *thread, const struct call_spec *spec,
+					 __u32 tgid)
 {
 	struct context_key context = {.context = thread->argument, .tgid = tgid};
 	struct device_key device = {.tgid = tgid, .ordinal = thread->ordinal};
 	struct device_uuid uuid;
-	__u32 ordinal = thread->ordinal, *known;
+	__u32 ordinal = thread->ordinal, effect = spec->effect, *known;
 
 	switch (effect) {
 	case EFFECT_CONTEXT_NEW:
@@ -141,6 +153,8 @@ static __always_inline void apply_effect(struct thread_state *thread, __u32 tgid
 			count_loss(UNREADABLE_ARGUMENTS);
 		else if (bpf_map_update_elem(&contexts, &context, &ordinal, BPF_ANY))
 			count_loss(LOST_CONTEXTS);
+		else if (spec->detail == HOTSTAGE_PRIMARY_CONTEXT)
+			hold_primary(tgid, ordinal, context.context);
 		break;
 	case EFFECT_CONTEXT_PUSH:
 		thread->pushed_device = thread->device;
@@ -239,7 +253,7 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	}
 	if (is_ours) {
 		since_ns = thread->since_ns;
-		if (!spec->effect)
+		if (!spec->effect || is_of_memory(spec->effect))
 			bytes = thread->argument;
 	}
 	if (!since_ns) {
@@ -266,10 +280,12 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 		thread->wait_ns[spec->wait & (HOTSTAGE_WAITS - 1)] += now - since_ns;
 	if (result)
 		thread->error_total++;
-	else if (spec->effect)
-		apply_effect(thread, tgid, spec->effect);
-	else
+	else if (!spec->effect || is_allocating(spec->effect))
 		thread->bytes_total += bytes;
+	if (is_of_memory(spec->effect))
+		leave_memory(thread, spec, tgid, now, result);
+	else if (!result && spec->effect)
+		apply_effect(thread, spec, tgid);
 	if (spec->step && thread->stage == HOTSTAGE_NO_STAGE)
 		note_step(thread, spec->step, bytes, tgid, tid);
 	tell_call(thread, &key, tid, now, now - since_ns, bytes, result);

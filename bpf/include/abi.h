@@ -97,6 +97,8 @@ enum hotstage_loss {
 	REFUSED_TOKENS = 20,	  /* a number of tokens that is negative or beyond 32 bits */
 	LOST_FUNCTIONS = 21, /* functions, function_counts or streams, or a share of it, is full */
 	LOST_NVTX_RANGES = 22, /* an NVTX range was nothing: nvtx_unknown or nvtx_stacks is full */
+	LOST_ALLOCATIONS = 23, /* an allocation is not remembered: a map of the ledger, or its share, is full */
+	UNMATCHED_FREES = 24, /* freed was what the ledger does not have, or a free was not seen */
 	LOST_BLOCKS = 25, /* a block of PyTorch, or its request, was not kept: torch_blocks or its share is full */
 	LOST_SCHEDULING = 27,  /* a thread's waits were not counted: cpu_threads or cpu_stats is full */
 	LOST_DRIVER_EVENTS = 28, /* in the driver's own programs: a map or their ring is full */
@@ -116,6 +118,14 @@ enum hotstage_effect {
 	EFFECT_FUNCTION_NAMED = 6,  /* f(handle *out, module, const char *name) */
 	EFFECT_FUNCTION_OF = 7,     /* f(handle *out, kernel): the same function by another handle */
 	EFFECT_STREAM_NEW = 8,      /* f(CUstream *out, flags, priority) */
+	EFFECT_MEMORY_NEW = 9,      /* f(address or handle *out, ..): the first of memory's, ledger.h */
+	EFFECT_MEMORY_FREE = 10,    /* f(address or handle) */
+	EFFECT_MEMORY_MAP = 11,     /* f(address, bytes, offset, handle) */
+	EFFECT_MEMORY_UNMAP = 12,   /* f(address, bytes) */
+	EFFECT_MEMORY_HOLD = 13,    /* f(handle *out, ..): another owner of it */
+	EFFECT_POOL_ATTRIBUTE = 14, /* f(pool, attribute, value *out) */
+	EFFECT_MEMORY_REGISTER = 15, /* f(address, bytes): the program's own memory, page-locked */
+	EFFECT_CONTEXT_END = 16,    /* f(CUcontext or device); the last of memory's */
 };
 
 /* Where an argument is: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
@@ -150,7 +160,8 @@ struct call_spec {
 	__u8 function_argument; /* where the launched function is, and whether it is learned */
 	__u8 step;		/* enum hotstage_step */
 	__u8 grid_argument; /* position of the grid's x, y and z follow; 0 = none */
-	__u8 pad[2];
+	__u8 detail;		/* what the effect is of: enum hotstage_memory, hotstage_context_end */
+	__u8 pad;
 };
 
 /* Maps of which one process may hold a share; pipeline_state has its own count. */
@@ -159,6 +170,7 @@ enum hotstage_share {
 	SHARE_FUNCTIONS = 1,
 	SHARE_FUNCTION_COUNTS = 2,
 	SHARE_STREAMS = 3,
+	SHARE_ALLOCATIONS = 4,
 	SHARE_BLOCKS = 5,
 	HOTSTAGE_SHARES = 8,
 };
@@ -207,6 +219,8 @@ struct call_frame {
 	__u64 stack_pointer;
 	__u64 since_ns;
 	__u64 argument;
+	__u64 second_argument;
+	__u64 third_argument;
 	__u32 ordinal;
 	__u16 call;
 	__u16 pad;
@@ -214,7 +228,7 @@ struct call_frame {
 
 /*
  * threads[tid]: written by its own thread only, in place, never deleted on return. `call`,
- * `since_ns`, `stack_pointer`, `argument` and `ordinal` describe the innermost call in flight (call
+ * `since_ns`, `stack_pointer`, the arguments and `ordinal` describe the innermost call in flight (call
  * 0 = none); `frames[0 .. depth - 2]` the calls around it, outermost first.
  */
 struct thread_state {
@@ -263,7 +277,8 @@ struct thread_state {
 	__u64 nvtx_total;     /* launches by source; those by marks are the rest */
 	__u64 rule_total;
 	__u64 fingerprint_total;
-	__u64 second_argument; /* of what is made: a function's name or kernel, a stream's priority */
+	__u64 second_argument; /* of what is made: a function's name or kernel, a stream's priority; of memory */
+	__u64 third_argument; /* of memory: ledger.h */
 	/* Of its burst, without a mark (step_work.h); sums that stay at their end. */
 	__u32 head_eighths; /* log2 of grid blocks, summed over its first HOTSTAGE_STEP_SHORT launches */
 	__u32 input_bytes;  /* copied to the device since the last burst */
@@ -594,11 +609,11 @@ _Static_assert(sizeof(struct process_share) == 64, "process_share");
 _Static_assert(sizeof(struct call_key) == 12, "call_key");
 _Static_assert(sizeof(struct call_stat) == 48, "call_stat");
 _Static_assert(sizeof(struct call_histogram) == 1936, "call_histogram");
-_Static_assert(sizeof(struct call_frame) == 32, "call_frame");
-_Static_assert(sizeof(struct thread_state) == 392, "thread_state");
 _Static_assert(sizeof(struct burst) == 20, "burst");
 _Static_assert(sizeof(struct burst_ring) == 5136, "burst_ring");
 _Static_assert(sizeof(struct phase_limits) == 28, "phase_limits");
+_Static_assert(sizeof(struct call_frame) == 48, "call_frame");
+_Static_assert(sizeof(struct thread_state) == 464, "thread_state");
 _Static_assert(sizeof(struct context_key) == 16, "context_key");
 _Static_assert(sizeof(struct stage_rule_key) == 16, "stage_rule_key");
 _Static_assert(sizeof(struct stage_rule) == 4, "stage_rule");

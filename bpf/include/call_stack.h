@@ -25,6 +25,8 @@ static __always_inline void pop_call(struct thread_state *thread)
 	thread->since_ns = outer->since_ns;
 	thread->stack_pointer = outer->stack_pointer;
 	thread->argument = outer->argument;
+	thread->second_argument = outer->second_argument;
+	thread->third_argument = outer->third_argument;
 	thread->ordinal = outer->ordinal;
 	thread->call = outer->call;
 }
@@ -78,6 +80,8 @@ static __always_inline __u32 push_outer(struct thread_state *thread)
 	outer->since_ns = thread->since_ns;
 	outer->stack_pointer = thread->stack_pointer;
 	outer->argument = thread->argument;
+	outer->second_argument = thread->second_argument;
+	outer->third_argument = thread->third_argument;
 	outer->ordinal = thread->ordinal;
 	outer->call = thread->call;
 	return 1;

@@ -38,6 +38,8 @@ enum hotstage_call {
 	CALL_cuMemPoolTrimTo = 36,
 	CALL_cuMemSetAccess = 37,
 	CALL_cuMemImportFromShareableHandle = 38,
+	CALL_cuMemRetainAllocationHandle = 157,
+	CALL_cuMemPoolGetAttribute = 158,
 	CALL_cuArrayCreate_v2 = 150,
 	CALL_cuArray3DCreate_v2 = 151,
 	CALL_cuArrayDestroy = 152,

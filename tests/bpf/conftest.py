@@ -65,6 +65,14 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return Build(cuda, marks, workload)
 
 
+def wait_for_line(process: subprocess.Popen[bytes], what: str) -> bytes:
+    """Its next line, empty at its end."""
+    assert process.stdout
+    ready, _, _ = select.select([process.stdout], [], [], DEADLINE_SECONDS)
+    assert ready, f"the target did not answer within {DEADLINE_SECONDS} s: {what}"
+    return process.stdout.readline()
+
+
 class Workload:
     """One target process: `do` returns when the calls of a command have been made."""
 
@@ -79,10 +87,7 @@ class Workload:
         self.process.stdin.write(" ".join(str(word) for word in padded).encode() + b"\n")
 
     def wait(self, what: str) -> None:
-        assert self.process.stdout
-        ready, _, _ = select.select([self.process.stdout], [], [], DEADLINE_SECONDS)
-        assert ready, f"the target did not answer within {DEADLINE_SECONDS} s: {what}"
-        assert self.process.stdout.readline() == b"ok\n", f"the target ended: {what}"
+        assert wait_for_line(self.process, what) == b"ok\n", f"the target ended: {what}"
 
     def do(self, *words: object) -> None:
         self.say(*words)

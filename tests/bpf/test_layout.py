@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tests.bpf.conftest import SOURCES
 
-from hotstage.probes.catalogue.spec import Effect, Step, Wait
-from hotstage.probes.maps import bursts, layout, scheduling, torch
+from hotstage.probes.catalogue.spec import ContextEnd, Effect, Memory, Step, Wait
+from hotstage.probes.maps import bursts, layout, ledger, scheduling, torch
 from hotstage.probes.maps.shares import Share
 
 STRUCTURES = {
@@ -52,6 +52,14 @@ STRUCTURES = {
     "device_key": layout.DEVICE_KEY_DTYPE,
     "device_uuid": layout.DEVICE_UUID_DTYPE,
     "kernel_line_event": layout.KERNEL_LINE_DTYPE,
+    "allocation_key": ledger.ALLOCATION_KEY_DTYPE,
+    "allocation": ledger.ALLOCATION_DTYPE,
+    "memory_key": ledger.MEMORY_KEY_DTYPE,
+    "memory_sum": ledger.MEMORY_SUM_DTYPE,
+    "memory_stage_key": ledger.MEMORY_STAGE_KEY_DTYPE,
+    "memory_stage": ledger.MEMORY_STAGE_DTYPE,
+    "memory_pool": ledger.MEMORY_POOL_DTYPE,
+    "primary_context": ledger.PRIMARY_CONTEXT_DTYPE,
     "cpu_thread": scheduling.CPU_THREAD_STATE_DTYPE,
     "cpu_key": scheduling.CPU_KEY_DTYPE,
     "cpu_stat": scheduling.CPU_STAT_DTYPE,
@@ -124,12 +132,14 @@ def test_rows_end_in_the_structure_that_follows_the_key() -> None:
         ("hotstage_share", Share, "SHARE_"),
         ("hotstage_step", Step, "STEP_"),
         ("hotstage_function_kind", layout.FunctionKind, "FUNCTION_"),
+        ("hotstage_memory", Memory, "MEMORY_"),
+        ("hotstage_context_end", ContextEnd, ""),
     ],
 )
 def test_enumerators_agree(btf: list[dict[str, Any]], enum: str, twin: Any, prefix: str) -> None:
     (found,) = [t for t in btf if t["kind"] in ("ENUM", "ENUM64") and t["name"] == enum]
     values = {value["name"]: value["val"] for value in found["values"]}
-    for length in ("HOTSTAGE_LOSSES", "HOTSTAGE_WAITS", "HOTSTAGE_SHARES"):
+    for length in ("HOTSTAGE_LOSSES", "HOTSTAGE_WAITS", "HOTSTAGE_SHARES", "HOTSTAGE_MEMORY_KINDS"):
         values.pop(length, None)
     assert values == {f"{prefix}{member.name}": member.value for member in twin}
 

@@ -140,6 +140,16 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "work inside it counts as if the range were not there",
         "look for a program that makes up a name for each range",
     ),
+    "lost_allocations": LossMeaning(
+        "an allocation is not in the memory ledger: its map or its process's share is full, or unmap failed",
+        "live bytes of its process are too low, and told as unknown",
+        "look for a program that allocates without end; else report it",
+    ),
+    "unmatched_frees": LossMeaning(
+        "memory was freed that is not in the ledger, or given out again without a free that was seen",
+        "none of what is in the ledger; what was allocated before the attach is in no sum",
+        "none needed for processes that ran before the agent: restart them for an exact ledger",
+    ),
     "lost_blocks": LossMeaning(
         "a block of PyTorch's allocator, or its request, was not kept: the map, or a quarter of it, is full",
         "fragmentation of that process is not computed from its blocks",

@@ -3,6 +3,7 @@
 #include <linux/types.h>
 
 #include "../../../bpf/include/abi.h"
+#include "../../../bpf/include/ledger_abi.h"
 #include "../../../bpf/include/scheduling.h"
 #include "../../../bpf/include/torch_abi.h"
 
@@ -42,6 +43,16 @@ struct nvtx_name nvtx_name;
 struct nvtx_stack nvtx_stack;
 struct batch_event batch;
 enum hotstage_step step;
+struct allocation_key allocation_key;
+struct allocation allocation;
+struct memory_key memory_key;
+struct memory_sum memory_sum;
+struct memory_stage_key memory_stage_key;
+struct memory_stage memory_stage;
+struct memory_pool memory_pool;
+struct primary_context primary_context;
+enum hotstage_memory memory;
+enum hotstage_context_end context_end;
 enum hotstage_function_kind function_kind;
 struct cpu_thread cpu_thread;
 struct cpu_key cpu_key;

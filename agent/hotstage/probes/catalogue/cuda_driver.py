@@ -12,7 +12,9 @@ from hotstage.probes.catalogue.cuda_driver_memory import MEMORY_CALLS
 from hotstage.probes.catalogue.cuda_rows import context, handle, launch, plain
 from hotstage.probes.catalogue.spec import (
     GRID_IN_LAUNCH_CONFIG,
+    PRIMARY_CONTEXT,
     STREAM_IN_LAUNCH_CONFIG,
+    ContextEnd,
     Effect,
     Family,
     Layer,
@@ -84,7 +86,7 @@ _GRAPHS = (
 )
 
 _CONTEXTS = (
-    context(96, "cuDevicePrimaryCtxRetain", Effect.CONTEXT_NEW, device=2),
+    context(96, "cuDevicePrimaryCtxRetain", Effect.CONTEXT_NEW, device=2, detail=PRIMARY_CONTEXT),
     context(97, "cuCtxSetCurrent", Effect.CONTEXT_CURRENT),
     context(98, "cuCtxPushCurrent_v2", Effect.CONTEXT_PUSH),
     context(99, "cuCtxPopCurrent_v2", Effect.CONTEXT_POP),
@@ -92,10 +94,22 @@ _CONTEXTS = (
     context(101, "cuCtxCreate_v2", Effect.CONTEXT_NEW, device=3),
     context(102, "cuCtxCreate_v3", Effect.CONTEXT_NEW, device=5),
     context(103, "cuCtxCreate_v4", Effect.CONTEXT_NEW, device=4, since="555"),
-    context(104, "cuCtxDestroy_v2"),
+    context(104, "cuCtxDestroy_v2", Effect.CONTEXT_END, detail=ContextEnd.CONTEXT_DESTROYED),
     # The runtime asks for both by the versions of their bare names.
-    context(105, "cuDevicePrimaryCtxRelease_v2", variants=("cuDevicePrimaryCtxRelease",)),
-    context(106, "cuDevicePrimaryCtxReset_v2", variants=("cuDevicePrimaryCtxReset",)),
+    context(
+        105,
+        "cuDevicePrimaryCtxRelease_v2",
+        Effect.CONTEXT_END,
+        detail=ContextEnd.PRIMARY_RELEASED,
+        variants=("cuDevicePrimaryCtxRelease",),
+    ),
+    context(
+        106,
+        "cuDevicePrimaryCtxReset_v2",
+        Effect.CONTEXT_END,
+        detail=ContextEnd.PRIMARY_RESET,
+        variants=("cuDevicePrimaryCtxReset",),
+    ),
     context(107, "cuCtxDetach"),
     plain(108, "cuGreenCtxCreate", Family.CONTEXT, since="550"),
     plain(109, "cuGreenCtxDestroy", Family.CONTEXT, since="550"),

@@ -7,7 +7,7 @@ is understood. `twin=False` says that there is none.
 
 from __future__ import annotations
 
-from hotstage.probes.catalogue.spec import CallSpec, Direction, Effect, Family, Tier
+from hotstage.probes.catalogue.spec import CallSpec, Direction, Effect, Family, Memory, Tier
 from hotstage.probes.loader.base import PointKind
 
 _TIMED = PointKind.TIMED
@@ -51,11 +51,18 @@ def memory(
     factor: int = 0,
     stream: int = 0,
     essential: bool = False,
+    effect: Effect = Effect.NONE,
+    of: Memory = Memory.NONE,
+    beside: int = 0,
     variants: tuple[str, ...] = (),
     tier: Tier = Tier.T0,
     since: str = "",
 ) -> CallSpec:
-    """Takes or gives back memory, addresses or a pool."""
+    """Takes or gives back memory, addresses or a pool. What is `of` a kind is in the memory ledger; `beside`
+    is where its pitch, properties or handle stand.
+    """
+    if of and not effect:
+        effect = Effect.MEMORY_FREE if family is Family.FREE else Effect.MEMORY_NEW
     return CallSpec(
         call_id=call_id,
         name=name,
@@ -65,6 +72,9 @@ def memory(
         bytes_argument=size,
         factor_argument=factor,
         stream_argument=stream,
+        effect=effect,
+        detail=of,
+        device_argument=beside,
         is_essential=essential,
         tier=tier,
         since=since,
@@ -169,6 +179,7 @@ def context(
     effect: Effect = Effect.NONE,
     *,
     device: int = 0,
+    detail: int = 0,
     variants: tuple[str, ...] = (),
     since: str = "",
 ) -> CallSpec:
@@ -180,6 +191,7 @@ def context(
         family=Family.CONTEXT,
         variants=variants,
         effect=effect,
+        detail=detail,
         device_argument=device,
         is_essential=True,
         tier=Tier.T0,

@@ -96,6 +96,41 @@ class Effect(IntEnum):
     FUNCTION_NAMED = 6
     FUNCTION_OF = 7
     STREAM_NEW = 8
+    MEMORY_NEW = 9
+    MEMORY_FREE = 10
+    MEMORY_MAP = 11
+    MEMORY_UNMAP = 12
+    MEMORY_HOLD = 13
+    POOL_ATTRIBUTE = 14
+    MEMORY_REGISTER = 15
+    CONTEXT_END = 16
+
+
+class Memory(IntEnum):
+    """What a call allocates or frees; as `enum hotstage_memory` in bpf/include/ledger_abi.h."""
+
+    NONE = 0
+    DEVICE = 1
+    PITCHED = 2
+    MANAGED = 3
+    POOL = 4
+    HOST = 5
+    PHYSICAL = 6
+    MAPPED = 7
+    RESERVED = 8
+    IMPORTED = 9
+
+
+class ContextEnd(IntEnum):
+    """How a context ends; as `enum hotstage_context_end` in bpf/include/ledger_abi.h."""
+
+    CONTEXT_DESTROYED = 0
+    PRIMARY_RESET = 1
+    PRIMARY_RELEASED = 2
+
+
+PRIMARY_CONTEXT = 1
+"""`detail` of the call that retains a device's primary context."""
 
 
 class Step(IntEnum):
@@ -134,7 +169,10 @@ class CallSpec:
     bytes_per_element: int = 1
     stream_argument: int = 0
     effect: Effect = Effect.NONE
+    detail: int = 0
+    """What the effect is of: a `Memory`, a `ContextEnd`, `PRIMARY_CONTEXT`."""
     device_argument: int = 0
+    """What the effect reads beside the first argument; of memory a pitch, properties or a handle."""
     direction: Direction | None = None
     function_argument: int = 0
     """Where a launch has its function: 1 or 2, or `layout.FUNCTION_IS_GRAPH`."""
@@ -237,4 +275,5 @@ def call_spec_table(libraries: tuple[LibrarySpec, ...]) -> NDArray[np.void]:
             row["function_argument"] = call.function_argument
             row["step"] = call.step
             row["grid_argument"] = call.grid_argument
+            row["detail"] = call.detail
     return table

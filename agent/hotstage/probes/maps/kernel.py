@@ -19,6 +19,7 @@ from hotstage.probes.maps import layout
 from hotstage.probes.maps.bursts import BurstMaps
 from hotstage.probes.maps.histograms import HistogramSlots
 from hotstage.probes.maps.inference import InferenceMaps
+from hotstage.probes.maps.ledger import LedgerMaps
 from hotstage.probes.maps.reader import HashReader
 from hotstage.probes.maps.ring import RingReader
 from hotstage.probes.maps.shares import Share
@@ -86,6 +87,8 @@ class KernelMaps:
         """Rules, functions and streams of unmarked work."""
         self.bursts = BurstMaps(fds)
         """Bursts of unmarked launches, and which of them are prefill and decode."""
+        self.ledger = LedgerMaps(fds)
+        """What memory is allocated."""
 
     def prepare(self, call_specs: NDArray[np.void], *, slow_call_ns: int, event_gap_ns: int) -> None:
         """Write what the programs read: once after load, before anything is attached."""
@@ -122,6 +125,7 @@ class KernelMaps:
             Share.FUNCTIONS: functions,
             Share.FUNCTION_COUNTS: counts,
             Share.STREAMS: streams,
+            Share.ALLOCATIONS: self.ledger.capacity,
             Share.BLOCKS: self.torch.capacity,
         }
 

@@ -57,6 +57,8 @@ class Loss(IntEnum):
     REFUSED_TOKENS = 20
     LOST_FUNCTIONS = 21
     LOST_NVTX_RANGES = 22
+    LOST_ALLOCATIONS = 23
+    UNMATCHED_FREES = 24
     LOST_BLOCKS = 25
     LOST_SCHEDULING = 27
     LOST_DRIVER_EVENTS = 28
@@ -125,7 +127,8 @@ CALL_SPEC_DTYPE = np.dtype(
         ("function_argument", "u1"),
         ("step", "u1"),
         ("grid_argument", "u1"),
-        ("pad", "u1", (2,)),
+        ("detail", "u1"),
+        ("pad", "u1"),
     ]
 )
 SHARES = 8
@@ -167,6 +170,8 @@ CALL_FRAME_DTYPE = np.dtype(
         ("stack_pointer", "<u8"),
         ("since_ns", "<u8"),
         ("argument", "<u8"),
+        ("second_argument", "<u8"),
+        ("third_argument", "<u8"),
         ("ordinal", "<u4"),
         ("call", "<u2"),
         ("pad", "<u2"),
@@ -218,6 +223,7 @@ _THREAD_STATE_FIELDS = [
     ("rule_total", "<u8"),
     ("fingerprint_total", "<u8"),
     ("second_argument", "<u8"),
+    ("third_argument", "<u8"),
     ("head_eighths", "<u4"),
     ("input_bytes", "<u4"),
     ("least_input", "<u4"),

@@ -13,4 +13,5 @@ class Share(IntEnum):
     FUNCTIONS = 1
     FUNCTION_COUNTS = 2
     STREAMS = 3
+    ALLOCATIONS = 4
     BLOCKS = 5

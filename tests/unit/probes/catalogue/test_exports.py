@@ -29,7 +29,6 @@ IGNORED: dict[str, tuple[tuple[str, str], ...]] = {
         (r"cuGraph(Add|Exec|Mem|Event)?\w*Node\w*", "describes a graph; its launches are what runs"),
         (r"cuGreenCtxWaitEvent|cuCtxWaitEvent", "orders a whole context, used by nothing known"),
         (r"cuMemGetAllocation\w+", "asks about memory"),
-        (r"cuMemRetainAllocationHandle", "adds a reference; nothing is taken"),
         (r"cuMemMapArrayAsync(_ptsz)?", "sparse textures"),
         (r"cu(GL|VDPAU)CtxCreate(_v2)?", "contexts for graphics"),
         (r"cuCtxResetPersistingL2Cache", "a cache, no context"),
