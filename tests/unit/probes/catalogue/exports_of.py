@@ -18,7 +18,7 @@ _CONTEXTS = r"Ctx(?:Create|Destroy|Release|Reset|Retain|Detach|Push|Pop|SetCurre
 WORK = {
     "libcuda": re.compile(
         rf"Launch|AddCallback|{_MEMORY}|{_WAITS}|{_GRAPHS}|{_CONTEXTS}|(?:Module|Library)(?:Load|Unload)"
-        r"|Mem(?:Create|Release|Map|Unmap)|AddressReserve|Pool(?:Create|Destroy|Trim)|HostRegister|HostUnregister"
+        r"|Mem(?:Create|Release|Map|Unmap)|AddressReserve|Pool(?:Create|Destroy|Trim|GetAttribute)|HostRegister|HostUnregister"
         r"|Array(?:Create|Destroy)|Array3DCreate|MemSetAccess|MemImport|IpcOpenMem|IpcCloseMem"
         r"|GetUuid_v2|GetFunction$|LibraryGetKernel$"
     ),
