@@ -14,11 +14,13 @@
 #include "include/backend.h"
 #include "include/abi.h"
 #include "include/maps.h"
+#include "include/ledger_maps.h"
 #include "include/torch_abi.h"
 
 #define TORCH_DEVICE_CUDA 1 /* c10::DeviceType::CUDA, c10/core/DeviceType.h */
 
 HOTSTAGE_SPARSE_HASH(torch_blocks, struct torch_block_key, struct torch_block, 65536);
+HOTSTAGE_SPARSE_HASH(torch_segments, struct torch_block_key, struct torch_segment, 16384);
 HOTSTAGE_SPARSE_HASH(torch_devices, struct device_key, struct torch_device, 1024);
 
 static __always_inline __u64 operand(struct pt_regs *ctx, __u32 place)
@@ -116,6 +118,34 @@ static __always_inline void keep_block(const struct torch_block_key *key, struct
 	}
 }
 
+/* The allocation that begins where a block does; its bytes, 0 where the ledger knows none. */
+static __always_inline __u64 note_segment(const struct torch_block_key *block, __u32 device)
+{
+	struct allocation_key key = {
+		.address = block->address,
+		.tgid = block->tgid,
+		.space = SPACE_POINTERS,
+	};
+	struct allocation *found = bpf_map_lookup_elem(&allocations, &key);
+	struct torch_segment fresh = {.device = device}, *known;
+
+	if (!found) {
+		key.space = SPACE_MAPPINGS;
+		found = bpf_map_lookup_elem(&allocations, &key);
+	}
+	if (!found)
+		return 0;
+	known = bpf_map_lookup_elem(&torch_segments, block);
+	if (!known || known->since_ns != found->since_ns) {
+		fresh.bytes = found->bytes;
+		fresh.since_ns = found->since_ns;
+		fresh.space = key.space;
+		if (bpf_map_update_elem(&torch_segments, block, &fresh, BPF_ANY))
+			count_loss(LOST_BLOCKS);
+	}
+	return found->bytes;
+}
+
 /*
  * c10::reportMemoryUsageToProfiler(void *ptr, int64_t change, size_t total_allocated, size_t total_reserved,
  * c10::Device): Device is two bytes, its type and its index
@@ -134,14 +164,19 @@ int torch_report(struct pt_regs *ctx)
 		.flags = TORCH_BLOCK_IS_REPORTED,
 	};
 	struct torch_device *device;
+	__u64 segment_bytes = 0;
 
 	if ((PT_REGS_PARM5(ctx) & 0xff) != TORCH_DEVICE_CUDA)
 		return 0;
 	device = torch_device_of(tgid, ordinal);
 	if (!device)
 		return 0;
-	if (!device->updated_ns)
+	if (change > 0)
+		segment_bytes = note_segment(&key, ordinal);
+	if (!device->updated_ns) {
 		device->base_bytes = PT_REGS_PARM3(ctx) - change;
+		device->base_reserved_bytes = PT_REGS_PARM4(ctx) - segment_bytes;
+	}
 	device->allocated_bytes = PT_REGS_PARM3(ctx);
 	device->reserved_bytes = PT_REGS_PARM4(ctx);
 	device->updated_ns = now;

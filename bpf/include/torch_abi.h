@@ -34,6 +34,17 @@ struct torch_block {
 };
 
 /*
+ * torch_segments[key]: an allocation of the ledger that a block has begun at. A new one is always cut from
+ * its begin on, so the first block names each; it is the one of the ledger while both times agree.
+ */
+struct torch_segment {
+	__u64 bytes;
+	__u64 since_ns; /* as in the ledger */
+	__u32 device;	/* as PyTorch said */
+	__u32 space;	/* enum hotstage_memory_space: pointers or mappings */
+};
+
+/*
  * torch_devices[device_key]. `allocated_bytes` and `reserved_bytes` are PyTorch's own sums as of the last
  * block, the others are ours. Written under the allocator's lock, one writer at a time.
  */
@@ -42,6 +53,7 @@ struct torch_device {
 	__u64 reserved_bytes;
 	__u64 updated_ns;
 	__u64 base_bytes; /* allocated before the first block that was seen; 0 = seen from the start */
+	__u64 base_reserved_bytes; /* .. and reserved, but for the segment of that block */
 	__u64 block_bytes; /* of blocks that are in torch_blocks */
 	__u64 block_count;
 	__u64 allocated_total;
@@ -56,6 +68,7 @@ struct torch_device {
 
 _Static_assert(sizeof(struct torch_block_key) == 16, "torch_block_key");
 _Static_assert(sizeof(struct torch_block) == 32, "torch_block");
-_Static_assert(sizeof(struct torch_device) == 112, "torch_device");
+_Static_assert(sizeof(struct torch_segment) == 24, "torch_segment");
+_Static_assert(sizeof(struct torch_device) == 120, "torch_device");
 
 #endif

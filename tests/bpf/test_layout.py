@@ -65,6 +65,7 @@ STRUCTURES = {
     "cpu_stat": scheduling.CPU_STAT_DTYPE,
     "torch_block_key": torch.BLOCK_KEY_DTYPE,
     "torch_block": torch.BLOCK_STATE_DTYPE,
+    "torch_segment": torch.SEGMENT_STATE_DTYPE,
     "torch_device": torch.DEVICE_STATE_DTYPE,
 }
 

@@ -8,7 +8,7 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from tests.bpf.targets import wait_until
 from hotstage.clock import SystemClock
 from hotstage.config.settings import ProbesConfig
 from hotstage.probes.engine import ProbeEngine
+from hotstage.probes.fragmentation import Basis, Fragmentation
 from hotstage.probes.maps.torch import TorchMaps
+from hotstage.simhost.build import lay_out
 from hotstage.stages.stage import NO_STAGE, Stage
 
 pytestmark = pytest.mark.kernel
@@ -36,6 +38,17 @@ torch.give_out.argtypes = [c_void_p, c_byte, c_size_t, c_size_t, c_int, c_int]
 torch.take_back.argtypes = [c_void_p, c_byte, c_size_t, c_int]
 torch.fail.argtypes = [c_byte, c_size_t]
 torch.give_out_on_host.argtypes = [c_void_p, c_size_t]
+torch.reserve.argtypes = [c_size_t]
+cuda = ctypes.CDLL(sys.argv[3]) if sys.argv[3:] else None
+
+def segment(size):
+    address, context = ctypes.c_uint64(), c_void_p()
+    assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    assert not cuda.cuCtxSetCurrent(context) and not cuda.cuMemAlloc_v2(ctypes.byref(address), c_size_t(size))
+    return address.value
+
+def release(address):
+    return cuda.cuMemFree_v2(ctypes.c_uint64(address))
 print("{}", flush=True)
 for line in sys.stdin:
     answer, stage = None, None
@@ -46,7 +59,7 @@ for line in sys.stdin:
             stage = marks.stage(arguments[0])
             stage.__enter__()
         else:
-            answer = getattr(torch, name)(*arguments)
+            answer = (globals().get(name) or getattr(torch, name))(*arguments)
     if stage:
         stage.__exit__(None, None, None)
     print(json.dumps(answer), flush=True)
@@ -64,7 +77,7 @@ def build(folder: Path, *flags: str) -> tuple[Path, Path]:
 class Program:
     """A program with both libraries; `do` a list of calls and get what the last one returned."""
 
-    def __init__(self, libraries: tuple[Path, Path]) -> None:
+    def __init__(self, libraries: Sequence[Path]) -> None:
         command = [sys.executable, "-c", PROGRAM, *map(str, libraries)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = self.process.pid
@@ -119,8 +132,9 @@ def watch(opened: list[Any]) -> Callable[..., ProbeEngine]:
 
 @pytest.fixture
 def run(opened: list[Any], tmp_path: Path) -> Callable[..., Program]:
-    def begin(*flags: str) -> Program:
-        opened.append(Program(build(tmp_path, *flags)))
+    def begin(*flags: str, cuda: bool = False) -> Program:
+        driver = [lay_out(tmp_path / "cuda").libcuda] if cuda else []
+        opened.append(Program([*build(tmp_path, *flags), *driver]))
         return opened[-1]
 
     return begin
@@ -138,7 +152,7 @@ def wait_for(engine: ProbeEngine, pid: int, *also: str) -> None:
 
 def maps_of(engine: ProbeEngine) -> TorchMaps:
     assert engine.torch_memory is not None
-    return engine.torch_memory
+    return engine.torch_memory.maps
 
 
 def blocks(engine: ProbeEngine, pid: int) -> dict[int, tuple[int, int, int, int]]:
@@ -245,6 +259,64 @@ def test_a_process_keeps_a_quarter_of_the_blocks_and_the_rest_is_counted(watch, 
     assert (row["block_count"], row["block_bytes"], row["unmatched_frees"]) == (0, 0, 4)
     program.do(*(["give_out", BASE + 512 * number, 0, 512, 512, 0, 0] for number in range(16)))
     assert len(blocks(engine, program.pid)) == 16  # the share was given back
+
+
+def fragmentation(engine: ProbeEngine, pid: int) -> Fragmentation:
+    assert engine.torch_memory is not None
+    return engine.torch_memory.fragmentation()[pid, 0]
+
+
+def test_fragmentation_is_that_of_the_segments_that_blocks_were_cut_from(watch, run) -> None:
+    engine, program = watch(), run(cuda=True)
+    wait_for(engine, program.pid, "libcuda")
+    program.do(["segment", 64 * MIB])  # not PyTorch's: no block ever begins there
+    first = program.do(["segment", 20 * MIB])
+    program.do(["reserve", 20 * MIB], ["give_out", first, 0, 2 * MIB, 2 * MIB - 100, 0, 0])
+    second = program.do(["segment", 2 * MIB])
+    program.do(["reserve", 22 * MIB], ["give_out", second, 0, MIB, MIB - 1, 1, 0])
+    program.do(["give_out", first + 5 * MIB, 0, 4 * MIB, 4 * MIB, 1, 0])
+    assert fragmentation(engine, program.pid) == Fragmentation(
+        basis=Basis.TORCH,
+        reserved_bytes=22 * MIB,
+        allocated_bytes=7 * MIB,
+        requested_bytes=7 * MIB - 101,
+        largest_free_bytes=11 * MIB,
+        free_blocks=3,  # 3 and 11 MiB of the first, 1 MiB of the second
+        inactive_split_bytes=15 * MIB,
+    )
+    program.do(["take_back", second, 0, MIB, 0])  # a whole segment free: nothing binds it
+    found = fragmentation(engine, program.pid)
+    assert (found.free_blocks, found.inactive_split_bytes, found.free_bytes) == (3, 14 * MIB, 16 * MIB)
+    assert found.external_ratio() == 5 / 16
+    program.do(["release", second])  # given back to the driver: PyTorch's own sum is still the one before
+    found = fragmentation(engine, program.pid)
+    assert (found.basis, found.reserved_bytes, found.free_blocks) == (Basis.TORCH, 20 * MIB, 2)
+    segments = maps_of(engine).segments()
+    assert [int(row["address"]) for row in segments if row["tgid"] == program.pid] == [first]
+
+
+def test_what_began_before_the_attach_gives_slack_and_the_reason(watch, run) -> None:
+    program = run(cuda=True)
+    first = program.do(["segment", 20 * MIB])
+    program.do(["reserve", 20 * MIB])
+    engine = watch()
+    wait_for(engine, program.pid, "libcuda")
+    program.do(["give_out", first, 0, 2 * MIB, 2 * MIB, 0, 0])  # the first block, but of a segment unseen
+    found = fragmentation(engine, program.pid)
+    assert (found.basis, found.slack_ratio) == (Basis.POOL, 0.9)
+    assert found.reason == "the allocator was at work before it was followed"
+    assert found.largest_free_bytes is None
+
+
+def test_a_block_that_is_not_known_leaves_slack(watch, run) -> None:
+    engine, program = watch(torch_blocks=8), run(cuda=True)
+    wait_for(engine, program.pid, "libcuda")
+    first = program.do(["segment", 20 * MIB])
+    program.do(["reserve", 20 * MIB])
+    program.do(*(["give_out", first + MIB * number, 0, MIB, MIB, 0, 0] for number in range(3)))
+    found = fragmentation(engine, program.pid)
+    assert (found.basis, found.reason) == (Basis.POOL, "not all of its blocks are known")
+    assert found.slack_ratio == 17 / 20
 
 
 def test_a_site_that_must_not_be_probed_is_named_and_its_semaphore_stays_down(watch, run) -> None:

@@ -38,12 +38,12 @@ from hotstage.probes.loader.choice import load_with, refused_rungs
 from hotstage.probes.maps.bursts import BurstMaps
 from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
 from hotstage.probes.maps.kernel import KernelMaps
-from hotstage.probes.maps.torch import TorchMaps
 from hotstage.probes.nvtx_names import RangeNames, range_names
 from hotstage.probes.restraint.books import RestrainedAttachments
 from hotstage.probes.restraint.restraint import Restraint, end_work
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.probes.scheduler import Scheduler
+from hotstage.probes.torch_memory import TorchMemory
 from hotstage.probes.totals import TotalsBook
 from hotstage.probes.trial.trials import LibraryTrials, NoTrials, Trials
 from hotstage.text import clean_name, format_uuid
@@ -87,11 +87,11 @@ class ProbeEngine:
         self._watch: Watch | None = None
         self._trials: Trials = NoTrials()
         self.beside = Beside(config, clock, lambda: self._attachments.pids() if self._attachments else ())
-        """Lines of the kernel log, tracepoints of GPU drivers, the operator's own programs."""
+        """Lines of the kernel log, tracepoints of GPU drivers."""
         self.scheduler = Scheduler()
         """Waits for a CPU of the threads that are followed; for the slow tick."""
         self._range_names: RangeNames | None = None
-        self.torch_memory: TorchMaps | None = None
+        self.torch_memory: TorchMemory | None = None
         """What PyTorch's allocators hold; None where they are not followed and before `start`."""
         self.restraint = Restraint(config, clock)
         """What holds the probes back: deny list, kill switch."""
@@ -152,6 +152,7 @@ class ProbeEngine:
         with self._maps_lock:
             losses, map_bytes = self._open_maps.losses(), self._open_maps.bytes_by_map()
             map_bytes |= self.scheduler.bytes_by_map()
+        self.beside.note_losses()
         return Coverage(
             loader=self.loader,
             rung=self.rung,
@@ -163,10 +164,9 @@ class ProbeEngine:
             missed=attachments.missed(),
             epochs=attachments.epochs(),
             calls=self.totals(),
-            losses=self.beside.with_losses_now(losses),
+            losses=self.beside.with_losses(losses),
             xid=self.beside.xid.side,
             driver=self.beside.driver.report(self.launch_totals().total),
-            custom=self.beside.custom.report(),
             discovery=DiscoveryHealth(
                 stuck=watch.stuck,
                 abandoned=watch.abandoned_total,
@@ -309,7 +309,7 @@ class ProbeEngine:
         self.loader, self.rung = self._loader.name, loaded.rung.value
         self._maps = KernelMaps(loaded.maps)
         self._range_names = range_names(loaded.maps) if config.nvtx_torch else None
-        self.torch_memory = self._maps.torch if config.torch_memory else None
+        self.torch_memory = TorchMemory.of(self._maps, is_on=config.torch_memory)
         slow_ns = int(config.slow_call_seconds * 1e9)
         self._maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=slow_ns, event_gap_ns=_EVENT_GAP_NS)
         if config.scheduler:

@@ -60,4 +60,5 @@ struct cpu_stat cpu_stat;
 enum hotstage_share share;
 struct torch_block_key torch_block_key;
 struct torch_block torch_block;
+struct torch_segment torch_segment;
 struct torch_device torch_device;

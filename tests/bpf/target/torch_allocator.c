@@ -90,6 +90,12 @@ void give_out_on_host(void *block, size_t bytes)
 	report(block, (int64_t)bytes, bytes, bytes, 0);
 }
 
+/* So much is held from now on. */
+void reserve(size_t bytes)
+{
+	reserved = bytes;
+}
+
 int semaphores(void)
 {
 	return malloc_semaphore << 8 | free_semaphore;

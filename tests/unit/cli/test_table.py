@@ -144,7 +144,6 @@ COVERAGE = {
     "missed": [
         {"symbol": "cuMemcpyBatchAsync", "reason": "not exported by this version", "library": "libcuda"}
     ],
-    "custom": [],
     "driver": {
         "state": "watching",
         "reason": None,

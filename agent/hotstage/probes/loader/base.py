@@ -163,6 +163,7 @@ class MapSizes:
             "contexts": self.contexts,
             "device_uuids": self.contexts,
             "torch_blocks": self.torch_blocks,
+            "torch_segments": max(1, self.torch_blocks // 4),
             "events": self.events_bytes,
             "urgent": self.urgent_bytes,
             **self.by_name,

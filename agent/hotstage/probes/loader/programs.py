@@ -82,6 +82,7 @@ MAPS = (
     "memory_pools",
     "primary_contexts",
     "torch_blocks",
+    "torch_segments",
     "torch_devices",
     "events",
     "urgent",

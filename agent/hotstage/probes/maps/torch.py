@@ -33,6 +33,7 @@ DEVICE_STATE_DTYPE = np.dtype(
             "reserved_bytes",
             "updated_ns",
             "base_bytes",
+            "base_reserved_bytes",
             "block_bytes",
             "block_count",
             "allocated_total",
@@ -46,16 +47,19 @@ DEVICE_STATE_DTYPE = np.dtype(
         )
     ]
 )
+SEGMENT_STATE_DTYPE = np.dtype([("bytes", "<u8"), ("since_ns", "<u8"), ("device", "<u4"), ("space", "<u4")])
 BLOCK_DTYPE = np.dtype([*BLOCK_KEY_DTYPE.descr[:2], *BLOCK_STATE_DTYPE.descr[:-1]])
+SEGMENT_DTYPE = np.dtype([*BLOCK_KEY_DTYPE.descr[:2], *SEGMENT_STATE_DTYPE.descr])
 DEVICE_DTYPE = np.dtype([*layout.DEVICE_KEY_DTYPE.descr, *DEVICE_STATE_DTYPE.descr])
 
 
 class TorchMaps:
-    """`torch_blocks` and `torch_devices`. Any thread may call; `_lock` guards the read buffers."""
+    """`torch_blocks`, `torch_segments`, `torch_devices`. Any thread may call; `_lock` guards the buffers."""
 
     def __init__(self, fds: Mapping[str, int]) -> None:
         self._lock = threading.Lock()
         self._blocks = HashReader(fds["torch_blocks"], BLOCK_KEY_DTYPE, BLOCK_STATE_DTYPE)
+        self._segments = HashReader(fds["torch_segments"], BLOCK_KEY_DTYPE, SEGMENT_STATE_DTYPE)
         self._devices = HashReader(fds["torch_devices"], layout.DEVICE_KEY_DTYPE, DEVICE_STATE_DTYPE)
 
     @property
@@ -68,6 +72,18 @@ class TorchMaps:
         with self._lock:
             return _rows(*self._blocks.read(), BLOCK_DTYPE)
 
+    def segments(self) -> NDArray[np.void]:
+        """SEGMENT_DTYPE (N,), allocations that blocks began at, also those that have ended since; a copy."""
+        with self._lock:
+            return _rows(*self._segments.read(), SEGMENT_DTYPE)
+
+    def drop_segments(self, ended: NDArray[np.void]) -> None:
+        """Take out segments (SEGMENT_DTYPE) that the ledger does not have any more."""
+        keys = np.zeros(len(ended), BLOCK_KEY_DTYPE)
+        keys["address"], keys["tgid"] = ended["address"], ended["tgid"]
+        with self._lock:
+            self._segments.delete(keys)
+
     def devices(self) -> NDArray[np.void]:
         """DEVICE_DTYPE (N,), sums by (process, ordinal); a copy."""
         with self._lock:
@@ -77,7 +93,7 @@ class TorchMaps:
         """Take out all that there is of processes that have gone."""
         gone = np.fromiter(pids, np.uint32, len(pids))
         with self._lock:
-            for reader in (self._blocks, self._devices):
+            for reader in (self._blocks, self._segments, self._devices):
                 keys = reader.read()[0].copy()
                 reader.delete(keys[np.isin(keys["tgid"], gone)])
 
