@@ -113,6 +113,20 @@ BODY(cuDevicePrimaryCtxRelease_v2)(CUdevice ordinal)
 	return device_at(ordinal, &unused); /* the context lives as long as the process, as a cached one would */
 }
 
+BODY(cuDevicePrimaryCtxGetState)(CUdevice ordinal, unsigned *flags, int *active)
+{
+	struct sim_device *unused;
+	CUresult result;
+
+	MADE(cuDevicePrimaryCtxGetState);
+	result = device_at(ordinal, &unused);
+	if (result)
+		return result;
+	*flags = 0;
+	*active = contexts[ordinal].magic == CONTEXT_MAGIC;
+	return CUDA_SUCCESS;
+}
+
 BODY(cuCtxSetCurrent)(struct context *context)
 {
 	MADE(cuCtxSetCurrent);

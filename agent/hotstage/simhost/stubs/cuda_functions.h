@@ -93,6 +93,7 @@
 	X(cuDeviceTotalMem_v2)       \
 	X(cuDevicePrimaryCtxRetain)  \
 	X(cuDevicePrimaryCtxRelease_v2) \
+	X(cuDevicePrimaryCtxGetState) \
 	X(cuCtxCreate_v2)            \
 	X(cuCtxSetCurrent)           \
 	X(cuCtxGetCurrent)           \

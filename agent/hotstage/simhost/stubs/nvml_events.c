@@ -87,3 +87,16 @@ EXPORT(nvmlEventSetFree)(struct nvml_event_set *set)
 	free(set);
 	return NVML_SUCCESS;
 }
+
+/* PyTorch looks these up when an allocation fails, and does without them where they are not supported. */
+#define NOT_SUPPORTED(name)                                     \
+	EXPORT(name)(nvmlDevice_t device)                       \
+	{                                                       \
+		nvmlReturn_t result = nvml_enter(device, 0);    \
+                                                                \
+		return result ? result : NVML_ERROR_NOT_SUPPORTED; \
+	}
+NOT_SUPPORTED(nvmlDeviceGetComputeRunningProcesses)
+NOT_SUPPORTED(nvmlDeviceGetGpuFabricInfoV)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
