@@ -8,7 +8,7 @@ from generate.board import GPU, MODALITY, STAGE, Board, Row
 from generate.panels import BLUE, GREEN, RED, Panel, State, Target
 from generate.promql import DASHBOARD, total
 from generate.stages_classes import CLASSES
-from generate.stages_cpu import CPU
+from generate.stages_cpu import CPU, HOST
 from generate.stages_tokens import TOKENS
 from hotstage.sinks import metrics, self_metrics
 
@@ -191,6 +191,6 @@ STAGES = Board(
     "hotstage / Stages",
     "Where the time of a request goes, by stage and modality, what each class of requests gets, what each "
     "stage waits for, and the calls behind it.",
-    (TIME, LATENCY, TOKENS, CLASSES, WORK, WAITS, CPU),
+    (TIME, LATENCY, TOKENS, CLASSES, WORK, WAITS, CPU, HOST),
     variables=(STAGE, MODALITY, GPU),
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from generate.board import Row
 from generate.panels import Panel, Target
 from generate.promql import DASHBOARD, total
+from hotstage.sinks import pressure_metrics as pressure
 from hotstage.sinks import scheduling_metrics as metrics
 
 _STAGE = 'stage=~"$stage"'
@@ -31,9 +32,7 @@ CPU = Row(
             "s",
             (
                 Target(
-                    DASHBOARD.quantile(
-                        0.95, metrics.RUN_QUEUE_WAIT, _STAGE, 'modality=~"$modality"', by=("stage",)
-                    ),
+                    DASHBOARD.quantile(0.95, metrics.RUN_QUEUE_WAIT, _STAGE, by=("stage",)),
                     "{{stage}}",
                 ),
             ),
@@ -72,6 +71,55 @@ CPU = Row(
                     "{{stage}}",
                 ),
             ),
+        ),
+    ),
+)
+
+_NO_PSI = "No line: the kernel does not tell (it wants psi=1, or was built without it)."
+
+HOST = Row(
+    "Host and cgroups",
+    (
+        Panel(
+            "Pressure on the host",
+            "Share of the time in which some or all tasks stood still for a CPU, for memory or for a disk. "
+            + _NO_PSI,
+            "timeseries",
+            "percentunit",
+            (Target(DASHBOARD.select(pressure.HOST_STALL), "{{resource}} {{tasks}} on {{instance}}"),),
+            width=12,
+        ),
+        Panel(
+            "Pressure on servers",
+            "The same of the cgroup that a server runs in: some of its tasks stood still. " + _NO_PSI,
+            "timeseries",
+            "percentunit",
+            (Target(DASHBOARD.select(pressure.INSTANCE_STALL), "{{instance_id}} {{resource}}"),),
+            width=12,
+        ),
+        Panel(
+            "CPU quota used up",
+            "Share of the quota's periods in which a server used it up and had to wait for the next one. Any "
+            "of it is time added to requests. No line: no quota.",
+            "timeseries",
+            "percentunit",
+            (Target(DASHBOARD.select(pressure.INSTANCE_THROTTLED), "{{instance_id}}"),),
+        ),
+        Panel(
+            "Memory limits met",
+            "How often a server's cgroup was slowed down (high), met its limit (max), had none left (oom), "
+            "and how many were killed for it (oom_kill), since it was made.",
+            "timeseries",
+            "short",
+            (Target(DASHBOARD.select(pressure.INSTANCE_MEMORY_EVENTS), "{{instance_id}} {{event}}"),),
+        ),
+        Panel(
+            "Page faults",
+            "Per second: major ones waited for a disk; minor ones grow with memory that is used for the "
+            "first time.",
+            "timeseries",
+            "cps",
+            (Target(DASHBOARD.select(pressure.INSTANCE_FAULTS), "{{instance_id}} {{kind}}"),),
         ),
     ),
 )

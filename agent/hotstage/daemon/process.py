@@ -44,6 +44,7 @@ from hotstage.engines.scraper import Engines
 from hotstage.errors import HotstageError
 from hotstage.frame.frame import Frame
 from hotstage.host.identity import host_id
+from hotstage.host.pressure import PressureReader, PressureWatch
 from hotstage.host.sampler import HostSampler
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.restraint.switch import FILE_NAME, SwitchFile
@@ -146,7 +147,10 @@ class Daemon:
         self.line.restore(restored)
         self.publisher.know(restored)
         self.engines = Engines(config.engines, clock)
-        self.host = HostSampler(clock, Path(config.probes.proc_root))
+        proc_root = Path(config.probes.proc_root)
+        self.pressure = PressureWatch(PressureReader(clock, proc_root), clock)
+        stack.callback(self.pressure.close)
+        self.host = HostSampler(clock, proc_root, pressure=self.pressure.latest)
         self.overrides = OverrideDesk()
         self.deliveries = Deliveries()
         self.sources = LiveSources(
@@ -207,6 +211,7 @@ class Daemon:
         stack.callback(self.devices.close)
         self.engines.start()
         stack.callback(self.engines.close)
+        self.pressure.start()
         stack.callback(self.attribution.close)
         self.attribution.start()
         self.publisher.start()

@@ -84,6 +84,35 @@ SCHEDULING_COLUMNS = (
 )
 """What the scheduler says of threads that made a call or a mark; counted once a wait is over."""
 
+_OF_STALLS = (
+    ("stall_ratio", "share of the last second in which a task stood still for {}"),
+    ("full_stall_ratio", "share of the last second in which all tasks that were not idle stood still for {}"),
+    ("stall_avg10_ratio", "the kernel's mean over some 10 s of the time in which a task stood still for {}"),
+    ("full_stall_avg10_ratio", "the same of the time in which all tasks that were not idle did for {}"),
+)
+_OF_CGROUPS = (
+    ("cpu_throttled_ratio", "ratio", "periods of the CPU quota in which it was used up ÷ all of them"),
+    ("cpu_throttled_cpus", "", "CPUs on which tasks were held back by the quota, on average"),
+    ("cgroup_memory_bytes", "bytes", "memory of the cgroup, page cache among it"),
+    ("cgroup_memory_high_bytes", "bytes", "where the kernel slows the cgroup down; none: no such limit"),
+    ("cgroup_memory_max_bytes", "bytes", "where the kernel kills in the cgroup; none: no such limit"),
+    ("memory_high_events", "", "how often the cgroup was slowed down for its memory, since it was made"),
+    ("memory_max_events", "", "how often the cgroup met its limit of memory, since it was made"),
+    ("oom_events", "", "how often the cgroup had no memory left, since it was made"),
+    ("oom_kill_events", "", "processes killed for that, since the cgroup was made"),
+    ("minor_fault_rate", "1/s", "page faults whose page was in memory"),
+    ("major_fault_rate", "1/s", "page faults that waited for a disk"),
+)
+PRESSURE_COLUMNS = (
+    *(
+        Column(f"{resource}_{name}", _RUNNING, "ratio", "host", help.format(what))
+        for resource, what in (("cpu", "a CPU"), ("memory", "memory"), ("io", "a disk"))
+        for name, help in _OF_STALLS
+    ),
+    *(Column(name, (INSTANCE, PROCESS), unit, "host", help) for name, unit, help in _OF_CGROUPS),
+)
+"""What the kernel says of pressure (PSI) on the host and on cgroups, and of what holds a cgroup back."""
+
 COLUMNS: tuple[Column, ...] = (
     Column("request_rate", _SERVED, "1/s", "requests", "requests that began, over the last 10 s"),
     Column(
@@ -194,6 +223,7 @@ COLUMNS: tuple[Column, ...] = (
     *ENGINE_COLUMNS,
     *TOKEN_COLUMNS,
     *SCHEDULING_COLUMNS,
+    *PRESSURE_COLUMNS,
 )
 
 COLUMN_INDEX: dict[str, int] = {column.name: index for index, column in enumerate(COLUMNS)}

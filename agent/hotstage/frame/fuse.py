@@ -18,6 +18,7 @@ from hotstage.frame.columns import COLUMN_INDEX, COLUMNS, columns_of
 from hotstage.frame.engines import fill_engines
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
+from hotstage.frame.pressure import fill_pressure
 from hotstage.frame.request_costs import RequestCosts
 from hotstage.frame.rolling import Rows
 from hotstage.frame.scheduling import SchedulingRates, put_scheduling, wait_quantile
@@ -99,6 +100,7 @@ class Fuser:
         host_is_fresh = host is not None and is_fresh(host.at_ns, at_ns, self._max_age_ns)
         if host is not None and host_is_fresh:
             _fill_host(host, pids, cells)
+            fill_pressure(host, pids, cells)
         if devices is not None:
             _fill_devices(devices, at_ns, cells)
         _fill_deviation(cells)

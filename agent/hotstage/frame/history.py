@@ -18,8 +18,8 @@ from hotstage.frame.frame import Frame
 Floats = NDArray[np.float64]
 
 _FRAMES_MAX = 4096
-ROWS_MAX = 400_000
-"""Entities of all frames together, some 750 bytes each: 15 minutes of 440. Of more, the oldest frames go
+ROWS_MAX = 310_000
+"""Entities of all frames together, some 970 bytes each: 15 minutes of 340. Of more, the oldest frames go
 earlier: any process can make entities up.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's CPU, memory and pressure, and the share of watched processes, read from `/proc` once a second.
+"""The host's CPU and memory, and the share of watched processes, read from `/proc` once a second.
 
 Keeps the counters of the look before, nothing else; judges nothing. Its cost is bounded: a few files of the
 host and one of each watched process, at most `PROCESSES_LIMIT` of them.
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from hotstage.clock import Clock
 from hotstage.host.limits import Limits, read_limits
-from hotstage.host.samples import HostSample, ProcessLoad
+from hotstage.host.samples import HostSample, PressureSample, ProcessLoad
 
 PROCESSES_LIMIT = 1024
 LIMITS_AGE_NS = 30_000_000_000
@@ -30,21 +30,28 @@ class _Usage:
     at_ns: int
     cpu_ticks: int
     rss_bytes: int
+    minor_faults: int
+    major_faults: int
 
 
 class HostSampler:
     """`sample` once a second; the first one knows no rates. Not thread-safe."""
 
     def __init__(
-        self, clock: Clock, proc_root: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")
+        self,
+        clock: Clock,
+        proc_root: Path = Path("/proc"),
+        cgroup_root: Path = Path("/sys/fs/cgroup"),
+        pressure: Callable[[Collection[int]], PressureSample | None] = lambda pids: None,
     ) -> None:
+        """`pressure`: what is known of it now, asked for these processes; it must not wait."""
         self._clock = clock
+        self._pressure = pressure
         self._proc = proc_root
         self._cgroups = cgroup_root
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._cpu: tuple[int, int] | None = None
-        self._stalls: dict[str, tuple[int, int]] = {}
         self._usage: dict[int, _Usage] = {}
         self._limits: dict[int, tuple[int, int, Limits]] = {}
 
@@ -65,11 +72,8 @@ class HostSampler:
             cpu_ratio=cpu_ratio,
             memory_total_bytes=total,
             memory_used_ratio=(total - available) / total if total > 0 else math.nan,
-            cpu_stall_ratio=self._read_stall("cpu", "some"),
-            memory_stall_ratio=self._read_stall("memory", "some"),
-            memory_full_stall_ratio=self._read_stall("memory", "full"),
-            io_stall_ratio=self._read_stall("io", "some"),
             processes=processes,
+            pressure=self._pressure(watched),
         )
 
     def _read_cpu(self) -> tuple[int, float]:
@@ -98,30 +102,18 @@ class HostSampler:
                 kilobytes[name] = int(amount[0]) * 1024.0
         return kilobytes.get("MemTotal", math.nan), kilobytes.get("MemAvailable", math.nan)
 
-    def _read_stall(self, resource: str, which: str) -> float:
-        """Share of the time since the last look in which tasks stood still for `resource`."""
-        for line in self._text(f"pressure/{resource}").splitlines():
-            fields = line.split()
-            if fields and fields[0] == which and fields[-1].startswith("total="):
-                key = f"{resource}.{which}"
-                now = (self._clock.monotonic_ns(), int(fields[-1][6:]) * 1000)
-                before = self._stalls.get(key)
-                self._stalls[key] = now
-                if before is None or now[0] <= before[0]:
-                    return math.nan
-                return min(max((now[1] - before[1]) / (now[0] - before[0]), 0.0), 1.0)
-        return math.nan
-
     def _read_process(self, pid: int, cores: int, memory_total: float) -> ProcessLoad | None:
         usage = self._read_usage(pid)
         if usage is None:
             return None
         before = self._usage.get(pid)
         self._usage[pid] = usage
-        cpu_cores = math.nan
+        cpu_cores = minor_rate = major_rate = math.nan
         if before is not None and before.start_ticks == usage.start_ticks and usage.at_ns > before.at_ns:
             seconds = (usage.at_ns - before.at_ns) / 1e9
             cpu_cores = (usage.cpu_ticks - before.cpu_ticks) / self._ticks_per_second / seconds
+            minor_rate = (usage.minor_faults - before.minor_faults) / seconds
+            major_rate = (usage.major_faults - before.major_faults) / seconds
         limits = self._limits_of(pid, usage)
         core_limit = _tightest(limits.cores, cores or math.nan)
         memory_limit = _tightest(limits.memory_bytes, memory_total)
@@ -131,6 +123,8 @@ class HostSampler:
             rss_bytes=float(usage.rss_bytes),
             cpu_load_ratio=cpu_cores / core_limit,
             memory_load_ratio=usage.rss_bytes / memory_limit,
+            minor_fault_rate=minor_rate,
+            major_fault_rate=major_rate,
         )
 
     def _read_usage(self, pid: int) -> _Usage | None:
@@ -143,6 +137,8 @@ class HostSampler:
             at_ns=at_ns,
             cpu_ticks=int(fields[11]) + int(fields[12]),
             rss_bytes=int(fields[21]) * self._page_bytes,
+            minor_faults=int(fields[7]),
+            major_faults=int(fields[9]),
         )
 
     def _limits_of(self, pid: int, usage: _Usage) -> Limits:

@@ -8,7 +8,8 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 
 | part | what it is reckoned for |
 |---|---|
-| stage | 33 stages × modalities, as they occur, on 2 GPUs and on none yet known: 84 histograms of 14 edges |
+| stage | 33 stages × modalities, as they occur, on 2 GPUs and on none yet known: 76 histograms of 14 edges |
+| run_queue | 15 stages, with those of one's own |
 | endpoint | 32 histograms of 12 edges: 16 endpoints of 2 models; 64 routes; 48 penalties by class |
 | request_class | 9 fingerprints × 6 sizes counted, 27 with quantiles |
 | token | 32 endpoints × modalities |
@@ -27,10 +28,11 @@ SERIES_MAX = 5_000
 HISTOGRAMS_MAX = 300
 
 PARTS: dict[str, int] = {
-    "stage": 1751,
-    "run_queue": 100,
+    "stage": 1665,
+    "run_queue": 135,
     "endpoint": 960,
-    "instance": 112,
+    "instance": 224,
+    "host": 6,
     "request_class": 171,
     "token": 32,
     "ttft": 56,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hotstage.sinks.class_metrics import CLASS_METRICS
 from hotstage.sinks.engine_metrics import ENGINE_METRICS
 from hotstage.sinks.metric import Metric
+from hotstage.sinks.pressure_metrics import PRESSURE_METRICS
 from hotstage.sinks.scheduling_metrics import SCHEDULING_METRICS
 from hotstage.sinks.self_metrics import SELF_METRICS
 from hotstage.sinks.token_metrics import TOKEN_METRICS
@@ -29,7 +30,7 @@ STAGE_DURATION = Metric(
     "histogram",
     _STAGE,
     "Duration of ended stages, host begin to end.",
-    cap=84,
+    cap=76,
     edges=STAGE_EDGES,
 )
 STAGE_INFLIGHT = Metric(
@@ -225,5 +226,6 @@ METRICS: tuple[Metric, ...] = (
     *TOKEN_METRICS,
     *ENGINE_METRICS,
     *SCHEDULING_METRICS,
+    *PRESSURE_METRICS,
     *SELF_METRICS,
 )

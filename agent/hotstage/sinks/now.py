@@ -18,6 +18,7 @@ from hotstage.sinks.class_metrics import ENDPOINT_TOKEN_LATENCY
 from hotstage.sinks.counts import COLLECTORS, window_labels
 from hotstage.sinks.engines import collectors_up, engine_children
 from hotstage.sinks.metric import Metric
+from hotstage.sinks.pressure import pressure_children
 from hotstage.stages.stage import modality_name
 from hotstage.windows.window import AnomalyWindow
 
@@ -143,6 +144,7 @@ def _frame(frame: Frame, tick: Tick) -> dict[Metric, Children]:
         metrics.ENDPOINT_P95: latency,
         ENDPOINT_TOKEN_LATENCY: tokens,
         **_instances(frame),
+        **pressure_children(frame),
         **_routes(frame, modality),
         metrics.STAGE_STATE: states,
         metrics.UNATTRIBUTED: unattributed,

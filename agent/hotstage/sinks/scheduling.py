@@ -11,7 +11,6 @@ from hotstage.probes.maps.histograms import slot_upper_seconds
 from hotstage.sinks import scheduling_metrics as metrics
 from hotstage.sinks.tally import HistogramTally, Tally
 from hotstage.stages.labels import StageLabels
-from hotstage.stages.stage import modality_name
 
 _STATES = {
     "asleep": scheduling.SLEEP,
@@ -35,7 +34,7 @@ class SchedulingCounts:
         self.switches = Tally(metrics.SWITCHES)
 
     def add(self, step: SchedulingStep, stages: StageLabels) -> None:
-        for (label, modality), added in step.by_stage.items():
+        for (label, _), added in step.by_stage.items():
             stage = stages[label]
             for state, place in _STATES.items():
                 if added.sums[place] > 0:
@@ -45,7 +44,7 @@ class SchedulingCounts:
                     self.switches.add((stage, kind), float(added.sums[place]))
             if added.waits.any():
                 waited = float(added.sums[scheduling.WOKEN] + added.sums[scheduling.PREEMPTED])
-                self.waits.merge((stage, modality_name(modality)), _buckets(added.waits), waited)
+                self.waits.merge((stage,), _buckets(added.waits), waited)
 
 
 def _buckets(waits: Counts) -> list[int]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from hotstage.sinks.metric import Metric
 
-WAIT_EDGES = tuple(2.0**power for power in range(-14, 0, 2))
-"""Seconds, 61 µs to 250 ms, in steps of four; a scheduler's slice is some milliseconds."""
+WAIT_EDGES = tuple(2.0**power for power in range(-12, 0, 2))
+"""Seconds, 0.24 ms to 250 ms, in steps of four; a scheduler's slice is some milliseconds."""
 
 RUN_QUEUE_WAIT = Metric(
     "hotstage_run_queue_wait_seconds",
     "histogram",
-    ("stage", "modality"),
+    ("stage",),
     "Single waits for a CPU of threads in the GPU path, after a sleep or after being taken off it.",
-    cap=10,
+    cap=15,
     edges=WAIT_EDGES,
 )
 OFF_CPU = Metric(
@@ -22,14 +22,14 @@ OFF_CPU = Metric(
     ("stage", "state"),
     "Time that threads of the stage were off the CPU, of times that have ended: asleep, asleep in a call, "
     "woken and waiting, preempted and waiting; reclaiming is time on it.",
-    cap=36,
+    cap=72,
 )
 SWITCHES = Metric(
     "hotstage_stage_switches_total",
     "counter",
     ("stage", "kind"),
     "Times off the CPU that have ended; kind is voluntary or involuntary.",
-    cap=16,
+    cap=30,
     counts="switch",
 )
 

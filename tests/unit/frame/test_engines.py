@@ -81,8 +81,7 @@ def test_an_engine_joins_the_instance_that_the_marks_call_the_same():
 
 def test_an_engine_without_processes_does_not_spoil_the_deviation_of_the_others():
     loads = {pid: ProcessLoad(pid, 1.0, 2**30, 0.25, 0.25) for pid in (100, 101)}
-    nan = math.nan
-    host = HostSample(NOW, 8, 0.5, 2**33, 0.25, nan, nan, nan, nan, loads)
+    host = HostSample(NOW, 8, 0.5, 2**33, 0.25, loads)
     frame = fused(engine(), pulses=[busy()], host=host)
     assert frame.get(I_0, "dispatch_deviation") == pytest.approx(0.0)
 

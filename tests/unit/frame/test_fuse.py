@@ -21,8 +21,7 @@ def load(pid, cpu, memory):
 
 
 def host(*loads, at_ns=NOW, cpu=0.5):
-    nan = math.nan
-    return HostSample(at_ns, 8, cpu, 2**33, 0.25, nan, nan, nan, nan, {each.pid: each for each in loads})
+    return HostSample(at_ns, 8, cpu, 2**33, 0.25, {each.pid: each for each in loads})
 
 
 def busy_pulse(at_ns=NOW, *, first=1, second=1, **others):

@@ -22,11 +22,9 @@ class FakeHost:
     def __init__(self, root: Path) -> None:
         self.proc = root / "proc"
         self.cgroups = root / "cgroup"
-        (self.proc / "pressure").mkdir(parents=True)
-        (self.proc / "42").mkdir()
+        (self.proc / "42").mkdir(parents=True)
         self.cgroups.mkdir()
         self.set_cpu(busy=1000, idle=9000)
-        self.set_stall(1_000_000)
         self.set_process(cpu_ticks=100)
         (self.proc / "meminfo").write_text("MemTotal: 1048576 kB\nMemFree: 1 kB\nMemAvailable: 786432 kB\n")
         (self.proc / "42" / "cgroup").write_text("0::/box\n")
@@ -35,12 +33,29 @@ class FakeHost:
         cores = "".join(f"cpu{n} 0 0 0 0 0 0 0 0 0 0\n" for n in range(4))
         (self.proc / "stat").write_text(f"cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\n{cores}intr 1\n")
 
-    def set_stall(self, microseconds: int) -> None:
-        text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={microseconds}\n"
-        (self.proc / "pressure" / "memory").write_text(text + text.replace("some", "full"))
-
-    def set_process(self, *, cpu_ticks: int, pages: int = 1000, start: int = 5, state: str = "S") -> None:
-        fields = [state, *("0",) * 10, str(cpu_ticks), "0", *("0",) * 6, str(start), "0", str(pages), "0"]
+    def set_process(
+        self,
+        *,
+        cpu_ticks: int,
+        pages: int = 1000,
+        start: int = 5,
+        state: str = "S",
+        minor: int = 0,
+        major: int = 0,
+    ) -> None:
+        faults = [str(minor), "0", str(major), "0"]
+        fields = [
+            state,
+            *("0",) * 6,
+            *faults,
+            str(cpu_ticks),
+            "0",
+            *("0",) * 6,
+            str(start),
+            "0",
+            str(pages),
+            "0",
+        ]
         (self.proc / "42" / "stat").write_text(f"42 (a b) c) {' '.join(fields)}\n")
 
 
@@ -70,12 +85,11 @@ def test_rates_are_over_the_time_between_two_samples(
     sampler.sample([42])
     clock.advance(2.0)
     host.set_cpu(busy=1000 + 300, idle=9000 + 100)
-    host.set_stall(1_000_000 + 500_000)
-    host.set_process(cpu_ticks=100 + 3 * TICKS)
+    host.set_process(cpu_ticks=100 + 3 * TICKS, minor=40, major=3)
     sample = sampler.sample([42])
     assert sample.cpu_ratio == pytest.approx(0.75)
-    assert sample.memory_stall_ratio == pytest.approx(0.25)
-    assert sample.memory_full_stall_ratio == pytest.approx(0.25)
+    process = sample.processes[42]
+    assert (process.minor_fault_rate, process.major_fault_rate) == (20, 1.5)
     process = sample.processes[42]
     assert process.cpu_cores == pytest.approx(1.5)
     assert process.cpu_load_ratio == pytest.approx(1.5 / 4)
@@ -118,5 +132,4 @@ def test_what_the_kernel_does_not_say_is_nan(sampler: HostSampler, host: FakeHos
         True,
         True,
     )
-    assert math.isnan(sample.io_stall_ratio)
     assert math.isnan(sample.processes[42].memory_load_ratio)

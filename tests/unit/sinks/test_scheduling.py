@@ -37,7 +37,7 @@ def test_each_slot_is_in_the_bucket_that_holds_all_of_it():
     for slot in (0, 65, 100, 241):
         counts.add(step(**{f"s{slot}": 1}), StageLabels())
     ((labels, buckets, total),) = counts.waits.items()
-    assert labels == ("vision_encode", "image")
+    assert labels == ("vision_encode",)
     assert total == 4 * 0.75
     by_edge = [count for _, count in buckets]
     assert by_edge == [
