@@ -59,6 +59,10 @@ def run(command):
     verb, *rest = command
     if verb == "open":
         library = ctypes.CDLL(rest[0])
+    elif verb == "memory":
+        fd = os.memfd_create("libcuda.so.1")
+        os.write(fd, open(rest[0], "rb").read())
+        library = ctypes.CDLL(f"/proc/self/fd/{fd}")
     elif verb == "call":
         name, times = rest
         function = getattr(library, name)
@@ -68,6 +72,8 @@ def run(command):
         threading.Thread(target=library.cuEventSynchronize, args=(None,), daemon=True).start()
     elif verb == "run":
         subprocess.run(rest[0], check=True)
+    elif verb == "exec":
+        os.execv(sys.executable, sys.orig_argv)
     elif verb == "fork":
         pid = os.fork()
         if pid == 0:
@@ -112,6 +118,14 @@ class Target:
 
     def open(self, library: Path) -> None:
         self.tell("open", str(library))
+
+    def exec(self, library: Path) -> None:
+        """Replace it by itself, without the library that it has open; returns when that is done."""
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(["exec"]) + "\n")
+        self.process.stdin.flush()
+        maps = Path(f"/proc/{self.pid}/maps")
+        wait_until(lambda: library.name not in maps.read_text(), "the target has executed itself")
 
     def call(self, name: str, times: int) -> None:
         self.tell("call", name, times)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from hotstage.probes.catalogue import LIBRARIES
@@ -16,7 +17,7 @@ from hotstage.probes.discovery.libraries import ParsedLibrary
 from hotstage.probes.discovery.targets import plan
 from hotstage.probes.loader.base import AttachPoint, OpenLibrary
 
-ENTRIES = r"""
+_MACRO = r"""
         .macro  function name
         .text
         .globl  \name
@@ -30,15 +31,20 @@ ENTRIES = r"""
         ret
         .size   \name, . - \name
         .endm
-        function cuLaunchKernel
-        function cuMemAlloc_v2
-        function cuStreamSynchronize
-        function cuDriverGetVersion
-        function cuGetProcAddress_v2
+"""
+_DATA = r"""
         .data
 flag:   .long   1
         .section .note.GNU-stack,"",@progbits
 """
+
+SYMBOLS = (
+    "cuLaunchKernel",
+    "cuMemAlloc_v2",
+    "cuStreamSynchronize",
+    "cuDriverGetVersion",
+    "cuGetProcAddress_v2",
+)
 
 BODIES = r"""
 #include <string.h>
@@ -68,18 +74,48 @@ LIES_UNDER_A_PROBE = "if (is_probed()) return 7;"
 INTERNAL_STREAM_WAIT = '(void)flags; if (!strcmp(name, "cuStreamSynchronize")) *found = (void *)internal;'
 
 
-def build_driver(folder: Path, *, version: str = "", look_up: str = "", more: str = "") -> Path:
-    """Compile it into `folder`; the texts go into cuDriverGetVersion, into the look-up and behind all."""
+def build_driver(
+    folder: Path,
+    *,
+    version: str = "",
+    look_up: str = "",
+    more: str = "",
+    others: Sequence[str] = (),
+    entries: Sequence[str] = (),
+) -> Path:
+    """Compile it into `folder`; the texts go into cuDriverGetVersion, into the look-up and behind all.
+
+    `others` are further functions, which return 0; `entries` are such whose bodies are in `more`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    entries, bodies, built = folder / "entries.S", folder / "bodies.c", folder / "libcuda.so.1"
-    entries.write_text(ENTRIES)
+    assembly, bodies, built = folder / "entries.S", folder / "bodies.c", folder / "libcuda.so.1"
+    functions = "".join(f"        function {name}\n" for name in (*SYMBOLS, *others, *entries))
+    assembly.write_text(_MACRO + functions + _DATA)
+    more += "".join(f"HIDDEN int body_{name}(void) {{ return 0; }}\n" for name in others)
     text = BODIES.replace("@VERSION@", version).replace("@LOOK_UP@", look_up).replace("@MORE@", more)
     bodies.write_text(text)
     command = ["gcc", "-shared", "-fPIC", "-O1", "-w", "-fcf-protection=none", "-Wl,--build-id"]
     subprocess.run(
-        [*command, "-Wl,-soname,libcuda.so.1", "-o", built, entries, bodies], check=True, timeout=60
+        [*command, "-Wl,-soname,libcuda.so.1", "-o", built, assembly, bodies], check=True, timeout=60
     )
     return built
+
+
+def every_symbol() -> list[str]:
+    """All of libcuda that the catalogue has, for `others`."""
+    catalogued = next(spec for spec in LIBRARIES if spec.kind == "libcuda")
+    return [name for name in catalogued.by_symbol() if name not in SYMBOLS]
+
+
+def copy_of(library: Path, folder: Path, number: int) -> Path:
+    """The same library in a file of its own, as another build: its build-id carries the number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with library.open("rb") as file:
+        build_id = bytes.fromhex(read_elf(file.fileno()).build_id)
+    made = folder / library.name
+    made.write_bytes(library.read_bytes().replace(build_id, number.to_bytes(4, "big") + build_id[4:]))
+    made.chmod(0o755)
+    return made
 
 
 def parse_driver(path: Path) -> tuple[ParsedLibrary, tuple[AttachPoint, ...]]:

@@ -67,7 +67,8 @@ class ParsedLibrary:
 
 def library_kind(path: str) -> str | None:
     """The kind of library that a mapped path is by its name; None for all others."""
-    return next((kind for kind, pattern in KINDS if pattern.search(path)), None)
+    named = path.replace("/memfd:", "/", 1)  # a library that has only memory behind it
+    return next((kind for kind, pattern in KINDS if pattern.search(named)), None)
 
 
 def optional_kinds(config: ProbesConfig) -> frozenset[str]:

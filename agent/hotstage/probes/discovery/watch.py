@@ -173,7 +173,7 @@ class Watch:
                 self._look(pid)
             case Executed(pid=pid) if pid in self._known:
                 self._look(pid)
-            case Exited(pid=pid, tid=tid, at_ns=at_ns) if pid in self._known:
+            case Exited(pid=pid, tid=tid, at_ns=at_ns) if pid in self._known or pid in self._looking:
                 self._follower.thread_gone(pid, tid, at_ns)
                 if pid == tid:
                     self._dying[pid] = at_ns
@@ -184,8 +184,13 @@ class Watch:
                 pass
 
     def _bury(self, now_ns: int) -> None:
-        """A record of an exit comes before the process is a zombie, and a leader may leave threads behind."""
+        """A record of an exit comes before the process is a zombie, and a leader may leave threads behind.
+
+        One that is being looked at may be found alive a moment before its end: it is asked for afterwards.
+        """
         for pid, at_ns in list(self._dying.items()):
+            if pid in self._looking:
+                continue
             if self._is_gone(pid, at_ns) or now_ns - at_ns > _DYING_NS:
                 del self._dying[pid]
 
@@ -277,6 +282,7 @@ class Watch:
             del self._opening[file]
             for user in others:
                 self._follower.library_shared(user.view, file, user.mapped_ns)
+            self._forget_ended(first, *others)
             return
         del self._opening[file]
         known = self._known.get(first.view.identity.pid)
@@ -284,6 +290,14 @@ class Watch:
             known.files.discard(file)  # the next rescan tries again
         is_gone = isinstance(outcome.error, LibraryGoneError)
         self._follower.library_refused(first.view, first.mapping, str(outcome.error), is_gone=is_gone)
+        self._forget_ended(first)
         if others:  # what one process cannot show (another root, gone already) the next one may
             self._opening[file] = others
             self._open(file, others[0])
+
+    def _forget_ended(self, *users: _User) -> None:
+        """Who has ended while the file was opened was told as gone before it was told as a user."""
+        for user in users:
+            known = self._known.get(user.view.identity.pid)
+            if known is None or known.identity != user.view.identity:
+                self._follower.process_gone(user.view.identity, self._clock.monotonic_ns())

@@ -37,6 +37,7 @@ from elf_files import make_elf
         ("/opt/libhotstage_marks.so.1", "marks"),
         ("/venv/hotstage_marks/libhotstage_marks.so", "marks"),
         ("/venv/hotstage_marks/_native.abi3.so", None),
+        ("/memfd:libcuda.so.1", "libcuda"),
         ("/usr/lib/libcudadebugger.so.1", None),
         ("/usr/lib/notlibcuda.so.1", None),
         ("/usr/lib/libcuda.so.d/other", None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,7 @@ class Stage:
         self.refusal_kind = AttachError
         self.opened: list[int] = []
         self.own: set[int] = set()
+        self.ends_while_opened = False
         self.watch = Watch(
             ProcessTable(root),
             self.book,
@@ -112,6 +113,8 @@ class Stage:
 
     def inspect(self, root: Path, pid: int, mapping: Mapping) -> Candidate:
         self.opened.append(pid)
+        if self.ends_while_opened:
+            self.end(pid)
         if self.refusal:
             raise self.refusal_kind(self.refusal, path=mapping.path)
         return Candidate(None, (mapping.device, mapping.inode), (), (), is_patched=False)  # type: ignore[arg-type]
@@ -204,6 +207,43 @@ def test_an_exit_is_told_once_the_process_is_really_gone(stage: Stage) -> None:
     stage.end(40)
     stage.settle()
     assert stage.book.only("gone", "thread gone") == [("thread gone", 40, 40), ("gone", 40, at_ns)]
+
+
+class Vanishing(ProcessTable):
+    """Processes that end right after they have been looked at."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.root)
+        self._end = stage.end
+
+    def look(self, pid: int, is_wanted: Callable[[str], bool]) -> ProcessView | None:
+        view = super().look(pid, is_wanted)
+        self._end(pid)
+        return view
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_told_as_gone_at_once(stage: Stage) -> None:
+    stage.settle()
+    stage.book.held.add(FILE)
+    stage.watch._table = Vanishing(stage)
+    stage.add(40)
+    stage.happen(mapped(40), Exited(40, 40, stage.clock.monotonic_ns()))
+    stage.settle()
+    at_ns = stage.clock.monotonic_ns()
+    assert stage.book.only("shared", "gone") == [("shared", 40, 50), ("gone", 40, at_ns)]
+
+
+@pytest.mark.parametrize("refusal", [None, "cannot be read"])
+def test_a_process_that_ends_while_its_library_is_opened_is_no_user_for_ever(
+    stage: Stage, refusal: str | None
+) -> None:
+    stage.settle()
+    stage.ends_while_opened, stage.refusal = True, refusal
+    stage.add(40)
+    stage.happen(mapped(40), Exited(40, 40, stage.clock.monotonic_ns()))
+    stage.settle()
+    told = [entry[0] for entry in stage.book.only("found", "refused", "gone")]
+    assert told[-1] == "gone"
 
 
 def test_a_thread_that_ends_is_no_end_of_its_process(stage: Stage) -> None:
