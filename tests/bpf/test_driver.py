@@ -257,7 +257,11 @@ def stand_in(objects: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for name in names:
             program = compiled.programs[f"on_{name}"]
             link = bpf.link_multi(
-                program, bpf.ATTACH_UPROBE_MULTI, str(library), [offsets[name].offset], [0], on_return=False
+                program,
+                bpf.ATTACH_UPROBE_MULTI,
+                str(library),
+                [(offsets[name].offset, 0, 0)],
+                on_return=False,
             )
             stack.callback(os.close, link)
         yield SimpleNamespace(piece=piece, calls=ctypes.CDLL(str(library)))

@@ -292,6 +292,7 @@ class Script:
             if self.mode == "empty"
             else [{"pid": pid, "name": f"engine-{pid}", "libraries": []} for pid in (4210, 4211)],
             "calls": {"counted": counted, "open": 3, "lost": 0, "by_call": {}},
+            "custom": [],
             "driver": _no_driver_events(counted),
             "losses": {},
         }

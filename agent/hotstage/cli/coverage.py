@@ -44,6 +44,7 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
         empty="no library was tried before its attach: there is none, or [probes] canary is off",
     )
     _tell_driver(body["driver"])
+    _tell_custom(body["custom"])
     lost = {name: count for name, count in body["losses"].items() if count}
     if lost:
         print_table(("could not be kept or attributed", "count"), lost.items(), empty="")
@@ -93,6 +94,22 @@ def _tell_driver(body: dict[str, Any]) -> None:
         )
     for kill in body["oom_kills"] or ():
         say(f"killed for memory: pid {kill['pid']} {kill['name'] or ''}")
+
+
+def _tell_custom(files: list[dict[str, Any]]) -> None:
+    """The operator's own programs."""
+    if files:
+        print_table(
+            ("own program", "state", "metrics"),
+            ((each["path"], each["state"], ", ".join(each["metrics"]) or None) for each in files),
+            empty="",
+        )
+    for each in files:
+        if each["reason"]:
+            say(each["reason"])
+            say(f"  remedy: {each['remedy']}")
+            if each["since_ns"] is not None:
+                say("  the version before runs on")
 
 
 def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:

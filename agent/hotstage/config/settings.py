@@ -103,6 +103,10 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
             "switch of the host, 0.12 µs for theirs"
         ),
     ] = True
+    custom_directory: Annotated[
+        PathText | None,
+        Meta(description="programs of your own, *.bpf.c; root's, and writable by root alone"),
+    ] = "/etc/hotstage/probes.d"
     proc_root: Annotated[PathText, Meta(description="where procfs is mounted")] = "/proc"
     call_keys: Annotated[PositiveInt, Meta(description="entries of the call counter map")] = 16_384
     histogram_slots: Annotated[PositiveInt, Meta(description="latency histograms, 1,936 bytes each")] = 4_096

@@ -360,6 +360,7 @@ class Daemon:
             return
         self._config = reload.config
         self.attribution.take_over(reload.config.stages)
+        self.engine.beside.custom.reload()
         self.sources.rules_left_out = ()
         self.meter.last_reload_successful = True
         log.info(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources that come up beside the call counters, each in a thread of its own: lines of the kernel log and the
-tracepoints of GPU drivers. The agent runs without any of them; whatever they cannot do, they say.
+"""Sources that come up beside the call counters, each in a thread of its own: lines of the kernel log, the
+tracepoints of GPU drivers, the operator's own programs. The agent runs without any of them; whatever they
+cannot do, they say.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 from hotstage.clock import Clock
 from hotstage.config.settings import ProbesConfig
 from hotstage.probes.coverage import Side
+from hotstage.probes.custom.watch import CustomProbes
 from hotstage.probes.driver.watch import DriverWatch
 from hotstage.probes.samples import XidEvent
 from hotstage.probes.xid import XidWatch
@@ -30,6 +32,8 @@ class Beside:
             slow_ioctl_ns=int(config.slow_call_seconds * 1e9),
             proc_root=Path(config.proc_root),
         )
+        directory = config.custom_directory
+        self.custom = CustomProbes(None if directory is None else Path(directory), clock)
         self._lost: Mapping[str, int] = {}
 
     def start(self) -> None:
@@ -39,6 +43,7 @@ class Beside:
             self.xid.side = Side("off", None, "switched off in the configuration")
         if self._config.driver:
             self.driver.start()
+        self.custom.start()
 
     def drain(self) -> tuple[XidEvent, ...]:
         """XIDs since the last call, those of the kernel log first."""
@@ -56,6 +61,12 @@ class Beside:
             return losses
         return {**losses, **{name: losses[name] + count for name, count in self._lost.items()}}
 
+    def with_losses_now(self, losses: Mapping[str, int]) -> Mapping[str, int]:
+        """The same, as of now."""
+        self.note_losses()
+        return self.with_losses(losses)
+
     def close(self) -> None:
         self.xid.close()
         self.driver.close()
+        self.custom.close()

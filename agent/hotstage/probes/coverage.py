@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hotstage.probes.custom.watch import CustomReport
 from hotstage.probes.discovery.targets import MissedSymbol
 from hotstage.probes.driver.report import DriverReport
 from hotstage.probes.trial.report import TrialReport
@@ -137,6 +138,7 @@ class Coverage:
     losses: Mapping[str, int]
     xid: Side
     driver: DriverReport
+    custom: tuple[CustomReport, ...]
     discovery: DiscoveryHealth
     refused_rungs: Mapping[str, str] = field(default_factory=dict)
     map_bytes: Mapping[str, int] = field(default_factory=dict)

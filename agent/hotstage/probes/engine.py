@@ -87,7 +87,7 @@ class ProbeEngine:
         self._watch: Watch | None = None
         self._trials: Trials = NoTrials()
         self.beside = Beside(config, clock, lambda: self._attachments.pids() if self._attachments else ())
-        """Lines of the kernel log, tracepoints of GPU drivers."""
+        """Lines of the kernel log, tracepoints of GPU drivers, the operator's own programs."""
         self.scheduler = Scheduler()
         """Waits for a CPU of the threads that are followed; for the slow tick."""
         self._range_names: RangeNames | None = None
@@ -152,7 +152,6 @@ class ProbeEngine:
         with self._maps_lock:
             losses, map_bytes = self._open_maps.losses(), self._open_maps.bytes_by_map()
             map_bytes |= self.scheduler.bytes_by_map()
-        self.beside.note_losses()
         return Coverage(
             loader=self.loader,
             rung=self.rung,
@@ -164,9 +163,10 @@ class ProbeEngine:
             missed=attachments.missed(),
             epochs=attachments.epochs(),
             calls=self.totals(),
-            losses=self.beside.with_losses(losses),
+            losses=self.beside.with_losses_now(losses),
             xid=self.beside.xid.side,
             driver=self.beside.driver.report(self.launch_totals().total),
+            custom=self.beside.custom.report(),
             discovery=DiscoveryHealth(
                 stuck=watch.stuck,
                 abandoned=watch.abandoned_total,

@@ -42,6 +42,16 @@ def answer(losses: Mapping[str, int]) -> dict[str, object]:
         "processes": [process(40, TRIAL), process(41, TRIAL), process(42, None)],
         "missed": [{"symbol": "cuFoo", "reason": "not in this library", "library": "/lib/libcuda.so"}],
         "driver": DRIVER,
+        "custom": [
+            {
+                "path": "/etc/hotstage/probes.d/io.bpf.c",
+                "state": "refused",
+                "reason": "/etc/hotstage/probes.d/io.bpf.c:6: `#include X`",
+                "remedy": "mend it",
+                "since_ns": 5,
+                "metrics": ["hotstage_custom_io_reads_total"],
+            }
+        ],
         "losses": losses,
     }
 
@@ -158,3 +168,10 @@ def test_a_trial_is_told_once_for_each_library(said) -> None:
             "/lib/libcuda.so",
         ]
     ]
+
+
+def test_an_own_program_that_is_refused_is_told_with_the_remedy_and_what_runs_on(said) -> None:
+    lines = said()
+    assert "/etc/hotstage/probes.d/io.bpf.c\trefused\thotstage_custom_io_reads_total" in lines
+    at = lines.index("/etc/hotstage/probes.d/io.bpf.c:6: `#include X`")
+    assert lines[at + 1 : at + 3] == ["  remedy: mend it", "  the version before runs on"]

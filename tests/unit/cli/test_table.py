@@ -144,6 +144,7 @@ COVERAGE = {
     "missed": [
         {"symbol": "cuMemcpyBatchAsync", "reason": "not exported by this version", "library": "libcuda"}
     ],
+    "custom": [],
     "driver": {
         "state": "watching",
         "reason": None,
