@@ -300,7 +300,16 @@ class Script:
 
 def _no_driver_events(launches: int) -> dict[str, Any]:
     """A host whose driver has no tracepoints: NVIDIA's."""
-    lists = ("timelines", "fence_waits", "memory", "oom_kills_total", "oom_kills", "ioctls", "slow_ioctls")
+    lists = (
+        "timelines",
+        "fence_waits",
+        "fence_wait_seconds_total",
+        "memory",
+        "oom_kills_total",
+        "oom_kills",
+        "ioctls",
+        "slow_ioctls",
+    )
     submit = {"through": "cuLaunch*", "is_derived": True, "count": launches, "reason": "no tracepoint"}
     return {
         "state": "watching",

@@ -37,6 +37,7 @@ from hotstage.daemon.retention import Retention
 from hotstage.daemon.selfcheck import SelfMeter
 from hotstage.daemon.sources import LiveSources
 from hotstage.daemon.switch import ProbeSwitch
+from hotstage.daemon.xids import XidMerge
 from hotstage.detect.rules.rule_file import load_rules
 from hotstage.devices.parent import Devices
 from hotstage.devices.samples import DevicesState, no_devices
@@ -91,6 +92,7 @@ class Daemon:
         )
         self.meter = SelfMeter(clock)
         self.endpoint_modality: dict[str, str] = {}
+        self._xids = XidMerge()
         self.gpus = no_devices(0, DevicesState.starting, "not asked yet")
 
     def run(self) -> None:
@@ -228,8 +230,8 @@ class Daemon:
         ordered = carry_out(self.overrides, self.line.breakers, began_ns, self.line.detectors.repaired)
         sample = self.shares.apply(self.engine.read_fast())
         self._poll_devices()
-        if self.gpus.xids:
-            sample = replace(sample, xids=sample.xids + self.gpus.xids)
+        if sample.xids or self.gpus.xids:
+            sample = replace(sample, xids=self._xids.merge(sample.xids + self.gpus.xids))
         step = self.line.fast(sample)
         self.sources.remember(sample, self.gpus)
         transitions = (*ordered, *step.transitions)

@@ -175,6 +175,8 @@ class LiveSources:
             otlp=otlp,
             threadless=threadless,
             log_records=log_records(),
+            driver=coverage.driver,
+            custom=self._engine.beside.custom.read(),
         )
 
     def health(self) -> Health:

@@ -15,6 +15,7 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 | token | 32 endpoints × modalities |
 | ttft, itl | 7 modalities; 6 parts of the first token of each |
 | engine | 8 models of engines; their own pages say more |
+| driver | 14 tracepoints, 6 rings, 8 timelines of fences, 8 GPUs, 10 classes of ioctls |
 | breaker | 44 breakers × 6 states, and what else is told of each |
 """
 
@@ -25,6 +26,8 @@ from collections.abc import Iterable
 from hotstage.sinks.metric import Metric
 
 SERIES_MAX = 5_000
+CUSTOM_SERIES = 32
+"""Of them, those of an operator's own programs: their metrics are in no table."""
 HISTOGRAMS_MAX = 300
 
 PARTS: dict[str, int] = {
@@ -46,6 +49,7 @@ PARTS: dict[str, int] = {
     "slo": 25,
     "webhook": 227,
     "engine": 244,
+    "driver": 78,
     "agent": 157,
 }
 """Part (what follows `hotstage_`) → its series at most; a test holds it against the table, and sums it up."""

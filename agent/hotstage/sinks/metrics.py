@@ -7,6 +7,7 @@ Prometheus base units; a name, once released, never changes. Never a client libr
 from __future__ import annotations
 
 from hotstage.sinks.class_metrics import CLASS_METRICS
+from hotstage.sinks.driver_metrics import DRIVER_METRICS
 from hotstage.sinks.engine_metrics import ENGINE_METRICS
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.pressure_metrics import PRESSURE_METRICS
@@ -225,6 +226,7 @@ METRICS: tuple[Metric, ...] = (
     *CLASS_METRICS,
     *TOKEN_METRICS,
     *ENGINE_METRICS,
+    *DRIVER_METRICS,
     *SCHEDULING_METRICS,
     *PRESSURE_METRICS,
     *SELF_METRICS,

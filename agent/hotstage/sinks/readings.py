@@ -20,6 +20,7 @@ from hotstage.sinks import metrics, self_metrics
 from hotstage.sinks.base import Tick
 from hotstage.sinks.classes import class_children
 from hotstage.sinks.counts import Counts
+from hotstage.sinks.driver import DriverSeries
 from hotstage.sinks.engines import collectors_last
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.now import Children, gauges
@@ -56,6 +57,7 @@ class Readings:
         self._slos = slos or Slos(())
         self._lock = threading.Lock()
         self._counts = Counts(self._slos)
+        self._driver = DriverSeries()
         self._left_out: Counter[Metric] = Counter()
         self._tick: Tick | None = None
         self.scrape_seconds: float | None = None
@@ -78,10 +80,11 @@ class Readings:
             self._tick = _with_last_frame(tick, self._tick)
 
     def collect(self) -> Iterator[Reading]:
-        """Everything that has a child, in the order of the metric table."""
+        """Everything that has a child, in the order of the metric table; the operator's own metrics last."""
         facts, finished = self._facts(), self._of_finished()
         with self._lock:
             tick = self._tick
+            driver, custom = self._driver.children(facts.driver), self._driver.custom(facts.custom)
             children = self._within_caps({} if tick is None else gauges(tick) | finished)
             for tally in self._counts.tallies:
                 children[tally.metric] = list(tally.items())
@@ -98,10 +101,12 @@ class Readings:
             dropped.update({each.metric: each.dropped for each in self._counts.tallies})
             dropped.update({each.metric: each.dropped for each in self._counts.histograms})
             histograms = {tally.metric: list(tally.items()) for tally in self._counts.histograms}
+            dropped_names = self._driver.dropped() | {metric.name: n for metric, n in dropped.items()}
         histograms[self_metrics.WEBHOOK_DURATION] = _delivery_durations(facts.notifier)
-        children[self_metrics.SERIES] = [((), float(_series(children, histograms)))]
+        children |= driver
+        children[self_metrics.SERIES] = [((), float(_series(children | dict(custom), histograms)))]
         children[self_metrics.SERIES_DROPPED] = [
-            ((metric.name,), float(count)) for metric, count in dropped.items() if count
+            ((name,), float(count)) for name, count in dropped_names.items() if count
         ]
         if self.scrape_seconds is not None:
             children[self_metrics.SCRAPE_SECONDS] = [((), self.scrape_seconds)]
@@ -109,6 +114,7 @@ class Readings:
         for metric in metrics.METRICS:
             if children.get(metric) or histograms.get(metric):
                 yield Reading(metric, children.get(metric, []), histograms.get(metric, []))
+        yield from (Reading(metric, each) for metric, each in custom if each)
 
     def _of_finished(self) -> dict[Metric, Children]:
         """Without the lock: these tables are sorted, and the tick must not wait for that."""

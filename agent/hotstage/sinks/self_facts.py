@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hotstage.probes.custom.watch import CustomReading
+from hotstage.probes.driver.report import DriverReport
 from hotstage.sinks import self_metrics
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.now import Children
@@ -60,6 +62,10 @@ class SelfFacts:
     otlp: OtlpState | None = None
     threadless: int = 0
     """Connections that were closed because no thread could be had."""
+    driver: DriverReport | None = None
+    """What tracepoints of GPU drivers have told."""
+    custom: tuple[CustomReading, ...] = ()
+    """What the operator's own programs have counted."""
     log_records: Mapping[str, int] = field(default_factory=dict)
     """Those that systemd's journal did not take: refused (written to standard error), dropped."""
 

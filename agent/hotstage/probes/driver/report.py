@@ -140,6 +140,8 @@ class DriverReport:
     rings: dict[str, int]
     timelines: tuple[Timeline, ...] | None
     fence_waits: tuple[FenceWaits, ...] | None
+    fence_wait_seconds_total: float | None
+    """Of all processes, those that have gone too."""
     memory: tuple[GpuMemory, ...] | None
     oom_kills_total: int | None
     oom_kills: tuple[OomKill, ...] | None

@@ -88,6 +88,7 @@ class DriverWatch:
         self._state = "off"
         self._reason: str | None = "switched off in the configuration"
         self._oom_kills_total = 0
+        self._gone_waits_ns = 0  # of processes whose entries were taken out
         self._oom_kills: deque[OomKill] = deque(maxlen=KEPT)
         self._slow_ioctls: deque[SlowIoctl] = deque(maxlen=KEPT)
         self._thread = threading.Thread(target=self._run, name="hotstage-driver", daemon=True)
@@ -143,6 +144,7 @@ class DriverWatch:
                 if stats is None or opened is None
                 else readings.timelines(stats, opened, now_ns),
                 fence_waits=None if waits is None else readings.fence_waits(waits),
+                fence_wait_seconds_total=None if waits is None else self._waited_seconds(waits),
                 memory=None if memory is None else readings.gpu_memory(memory),
                 oom_kills_total=self._oom_kills_total if kills else None,
                 oom_kills=tuple(self._oom_kills) if kills else None,
@@ -215,20 +217,31 @@ class DriverWatch:
             piece.delete("gpu_files", np.array(gone, DTYPES["gpu_files"][0]))
 
     def _forget_the_gone(self, piece: Piece) -> None:
-        for name in ("fence_waits", "gpu_memory"):
-            rows = piece.read(name)
-            if rows is not None and len(rows[0]):
-                gone = [
-                    bool(pid) and not (self._proc_root / str(pid)).exists()
-                    for pid in rows[0]["tgid"].tolist()
-                ]
-                piece.delete(name, rows[0][np.array(gone)])
+        waits = self._gone_rows(piece, "fence_waits")
+        if waits is not None:
+            self._gone_waits_ns += int(waits[1]["total_ns"].sum())
+        for name, rows in (("fence_waits", waits), ("gpu_memory", self._gone_rows(piece, "gpu_memory"))):
+            if rows is not None:
+                piece.delete(name, rows[0])
         fences = piece.read("open_fences")
         if fences is not None and len(fences[0]):
             ages = self._clock.monotonic_ns() - fences[1]["emitted_ns"].astype(np.int64)
             piece.delete("open_fences", fences[0][ages > FENCE_MAX_NS])
 
+    def _gone_rows(self, piece: Piece, name: str) -> Rows | None:
+        """Rows of a map by process whose process has gone; None without any."""
+        rows = piece.read(name)
+        if rows is None or not len(rows[0]):
+            return None
+        has_gone = np.array(
+            [bool(pid) and not (self._proc_root / str(pid)).exists() for pid in rows[0]["tgid"].tolist()]
+        )
+        return (rows[0][has_gone], rows[1][has_gone]) if has_gone.any() else None
+
     # ---- for the report; the lock is held
+
+    def _waited_seconds(self, waits: Rows) -> float:
+        return (self._gone_waits_ns + int(waits[1]["total_ns"].sum())) / 1e9
 
     def _rows(self, name: str) -> Rows | None:
         """Of the piece that has that map; rings are of every piece."""
