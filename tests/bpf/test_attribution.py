@@ -241,3 +241,33 @@ def test_new_rules_count_from_the_next_judgement_on(probes: Probes, workload: Wo
     court.judges(workload)
     workload.launch(17)
     assert probes.count(workload.pid, LAUNCH, stage=NO_STAGE) == 2 + 17
+
+
+def test_eager_generation_is_told_by_its_work_and_explained(probes: Probes, workload: Workload) -> None:
+    def serve(requests: int) -> None:
+        for nth in range(requests):
+            workload.call("copy", 1, 8000 + nth * 800)
+            workload.do("burst", "-", 82, 4096 + nth * 512, 8)
+            for _ in range(15):
+                workload.do("burst", "-", 92, 8, 8)
+
+    court = Court(probes, StagesConfig(shipped_rules=False))
+    serve(3)
+    court.judges(workload)
+    (thread,) = court.explained(workload)["threads"]
+    assert thread["stage"] is None
+    assert thread["why"].endswith("47 bursts of launches, 64 are the least")
+    for _ in range(2):
+        serve(3)
+        court.judges(workload)
+    before = {stage: probes.count(workload.pid, LAUNCH, stage=stage) for stage in (PREFILL, DECODE)}
+    assert before == {PREFILL: 0, DECODE: 0}
+    serve(4)
+    court.judges(workload)
+    counted = {stage: probes.count(workload.pid, LAUNCH, stage=stage) for stage in (PREFILL, DECODE)}
+    assert counted == {PREFILL: 4 * 50, DECODE: 4 * 15 * 60}
+    (thread,) = court.explained(workload)["threads"]
+    assert (thread["stage"], thread["source"], thread["confidence"]) == ("llm_decode", "fingerprint", 0.6)
+    assert "3.0 doublings of grid blocks a launch and bring back 8 bytes" in thread["why"]
+    assert "first launches of each burst" in thread["unattributed"]["reason"]
+    assert thread["unattributed"]["remedies"] == []
