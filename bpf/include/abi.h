@@ -285,7 +285,9 @@ struct thread_state {
 	__u32 least_input;  /* the smallest of those copies, 0 = none */
 	__u32 output_bytes; /* copied to the host since the last wait */
 	__u32 late_output;  /* .. and in short pieces since the last burst */
-	__u32 decode_head;  /* of the last burst with a head like decode's */
+	__u32 decode_head;  /* of the last burst like decode: its head and its input */
+	__u32 decode_input;
+	__u32 pad_burst;
 	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
 };
 
@@ -613,7 +615,7 @@ _Static_assert(sizeof(struct burst) == 20, "burst");
 _Static_assert(sizeof(struct burst_ring) == 5136, "burst_ring");
 _Static_assert(sizeof(struct phase_limits) == 28, "phase_limits");
 _Static_assert(sizeof(struct call_frame) == 48, "call_frame");
-_Static_assert(sizeof(struct thread_state) == 464, "thread_state");
+_Static_assert(sizeof(struct thread_state) == 472, "thread_state");
 _Static_assert(sizeof(struct context_key) == 16, "context_key");
 _Static_assert(sizeof(struct stage_rule_key) == 16, "stage_rule_key");
 _Static_assert(sizeof(struct stage_rule) == 4, "stage_rule");

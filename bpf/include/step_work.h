@@ -27,6 +27,7 @@ static __always_inline __u32 saturated_sum(__u32 sum, __u64 more)
 }
 
 #define HEAD_STEP (HOTSTAGE_HEAD_DOUBLING / 2) /* from one decode to the next */
+#define INPUT_STEP 64 /* bytes, of scalars */
 
 /* The blocks of a launch's grid; 0 where the call has none or it cannot be read. */
 static __always_inline __u32 grid_blocks(struct pt_regs *ctx, const struct call_spec *spec)
@@ -82,25 +83,38 @@ static __always_inline void note_head(struct pt_regs *ctx, struct thread_state *
 }
 
 /*
- * The head is complete: which phase does the burst belong to? Decode repeats itself: its head is near
- * the last one's, and its input is no prompt. HOTSTAGE_NO_STAGE where neither fits.
+ * Decode repeats itself: its head is near that of the last burst like decode, and its input no more
+ * than twice or less than half. A short prompt amid a large batch may have decode's head, but less
+ * input: positions and tables of one sequence.
+ */
+static __always_inline __u32 repeats_decode(struct thread_state *thread, __u32 head, __u32 input)
+{
+	__u64 last_head = thread->decode_head, last_input = thread->decode_input;
+
+	thread->decode_head = head;
+	thread->decode_input = input;
+	return !last_head ||
+	       (head <= last_head + HEAD_STEP && last_head <= (__u64)head + HEAD_STEP &&
+		input <= 2 * last_input + INPUT_STEP && last_input <= 2 * (__u64)input + INPUT_STEP);
+}
+
+/*
+ * The head is complete: which phase does the burst belong to? HOTSTAGE_NO_STAGE where neither
+ * fits.
  */
 static __always_inline __u8 phase_of_head(struct thread_state *thread, __u32 tgid, __u32 tid)
 {
 	struct phase_limits *limits = bpf_map_lookup_elem(&phase_limits, &tid);
-	__u32 head = thread->head_eighths, last = thread->decode_head;
+	__u32 head = thread->head_eighths, input = thread->input_bytes;
 
 	if (!limits || limits->tgid != tgid)
 		return HOTSTAGE_NO_STAGE;
 	if (head >= limits->decode_least && head <= limits->decode_most &&
-	    thread->input_bytes <= limits->decode_input) {
-		thread->decode_head = head;
-		if (!last || (head <= last + HEAD_STEP && last <= head + HEAD_STEP))
-			return HOTSTAGE_STAGE_LLM_DECODE;
-		return HOTSTAGE_NO_STAGE;
-	}
-	if (head >= limits->prefill_least && thread->input_bytes >= limits->prompt_least &&
-	    thread->input_bytes <= limits->prompt_most)
+	    input <= limits->decode_input)
+		return repeats_decode(thread, head, input) ? HOTSTAGE_STAGE_LLM_DECODE
+							   : HOTSTAGE_NO_STAGE;
+	if (head >= limits->prefill_least && input >= limits->prompt_least &&
+	    input <= limits->prompt_most)
 		return HOTSTAGE_STAGE_LLM_PREFILL;
 	return HOTSTAGE_NO_STAGE;
 }

@@ -84,6 +84,17 @@ def test_by_learned_functions_alone_most_launches_get_their_stage(objects: Path)
     assert report["sources"][source]["stages"]["llm_decode"]["right"] > 0
 
 
+@pytest.mark.long
+def test_without_graphs_prefill_and_decode_are_told_and_encoders_never(objects: Path) -> None:
+    report = stages_report(8.0, 7, SystemClock(), ("eager",))
+    jsonschema.validate(report, SCHEMA)
+    assert report["lost"] == 0
+    source = report["sources"]["eager"]
+    assert source["wrong_ratio"] <= 0.01, source
+    assert report["accuracy"]["eager"] >= 0.4, source  # of eight seconds; three pass until it is known
+    assert source["stages"]["llm_prefill"]["right"] > 0
+
+
 @pytest.mark.parametrize("rung", [Rung.SESSION, Rung.MULTI])
 def test_a_mark_that_nobody_listens_to_costs_next_to_nothing(objects: Path, rung: Rung) -> None:
     report = marks_report(rung, rounds=40)

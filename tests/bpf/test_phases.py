@@ -107,6 +107,20 @@ def test_decode_that_does_not_repeat_itself_is_not_claimed(probes: Probes, workl
     assert counted(probes, workload)[DECODE] == 20
 
 
+def test_a_short_prompt_with_decodes_work_has_not_its_input(probes: Probes, workload: Workload) -> None:
+    workload.launch(0)
+    limits = PhaseLimits(DOUBLING, 8 * DOUBLING, 9000, PREFILL_UNTOLD, 0, 10_000)
+    probes.maps.bursts.set_limits(workload.pid, workload.pid, limits)
+    probes.maps.inference.set_rules(workload.pid, [RuleEntry(workload.pid, flags=RuleFlag.BY_WORK)])
+    told = []
+    for given in (4500, 4800, 600, 4800, 4500):
+        before = counted(probes, workload).get(DECODE, 0)
+        workload.call("copy", 1, given)
+        workload.do("burst", "-", 42, 16, 64)
+        told.append(counted(probes, workload).get(DECODE, 0) - before)
+    assert told == [10, 10, 0, 0, 10]
+
+
 def test_threads_with_rules_or_marks_record_no_bursts(probes: Probes, workload: Workload) -> None:
     probes.maps.inference.set_rules(workload.pid, [RuleEntry(0, 0, DECODE, 0)])
     for _ in range(3):

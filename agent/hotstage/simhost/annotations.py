@@ -28,6 +28,8 @@ class Mode(StrEnum):
     """Threads that are called after what they do."""
     fingerprints = "fingerprints"
     """The kernels alone: threads are all called alike, and any of them may do any stage on a GPU."""
+    eager = "eager"
+    """Their work alone: one thread prefills and decodes, without graphs; threads are all called alike."""
 
 
 class RequestHandle(Protocol):

@@ -13,6 +13,11 @@ from hotstage.simhost.page import Page
 from hotstage.simhost.service import StageWork
 from hotstage.stages.stage import Modality, Stage
 
+EAGER_LAUNCHES = 240
+"""Kernels of a step of the language model without its graph, of prefill and of decode: 20 layers of 12."""
+TOKEN_BYTES = 4
+_PINNED_BYTES = 1 << 16
+
 
 class GpuError(Exception):
     """A CUDA call failed; carries the code, 2 is out of memory."""
@@ -33,6 +38,20 @@ class _StageWork(ctypes.Structure):
         ("copies", ctypes.c_uint32),
         ("input_bytes", ctypes.c_uint64),
         ("device_bytes", ctypes.c_uint64),
+    )
+
+
+class _EagerWork(ctypes.Structure):
+    """As `struct eager_work` of `stubs/server.c`."""
+
+    _fields_ = (
+        ("stage", ctypes.c_uint32),
+        ("modality", ctypes.c_uint32),
+        ("steps", ctypes.c_uint32),
+        ("launches", ctypes.c_uint32),
+        ("step_ns", ctypes.c_uint64),
+        ("input_bytes", ctypes.c_uint64),
+        ("output_bytes", ctypes.c_uint64),
     )
 
 
@@ -83,6 +102,30 @@ class Gpu:
             ctypes.c_uint32(launches),
         )
         self._check("gpu_decode", result)
+
+    def eager(
+        self,
+        stage: Stage,
+        modality: Modality,
+        *,
+        steps: int,
+        step_seconds: float,
+        tokens: int,
+        sequences: int,
+    ) -> None:
+        """Steps of the language model without its graph, each of so many tokens, one of which comes back for
+        each sequence; returns when the last is done.
+        """
+        work = _EagerWork(
+            stage=stage,
+            modality=modality,
+            steps=steps,
+            launches=EAGER_LAUNCHES,
+            step_ns=int(step_seconds * 1e9),
+            input_bytes=min(TOKEN_BYTES * tokens, _PINNED_BYTES),
+            output_bytes=TOKEN_BYTES * sequences,
+        )
+        self._check("gpu_eager", self._library.gpu_eager(ctypes.byref(work)))
 
     @staticmethod
     def _check(act: str, code: int) -> None:

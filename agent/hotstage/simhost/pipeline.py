@@ -94,11 +94,16 @@ class Pipeline:
         slowdown: Slowdown,
         annotations: Annotations,
         has_pool: bool = False,
+        is_eager: bool = False,
     ) -> None:
-        """`has_pool`: any worker does any stage on the GPU, and all threads are called alike."""
+        """`has_pool`: any worker does any stage on the GPU, and all threads are called alike.
+
+        `is_eager`: the decoding thread prefills as well, and the language model has no graph.
+        """
         self.ledger = Ledger(instance)
         self._annotations = annotations
         self._has_pool = has_pool
+        self._is_eager = is_eager
         self._instance = instance
         self._model = model
         self._seed = seed
@@ -110,11 +115,15 @@ class Pipeline:
         self._lines: dict[Stage, SimpleQueue[Job]] = {
             stage: pool if has_pool and _uses_gpu(stage) else SimpleQueue() for stage in service.WORKERS
         } | {stage: SimpleQueue() for stage in (Stage.queue, Stage.llm_decode)}
+        if is_eager:
+            self._lines[Stage.llm_prefill] = self._lines[Stage.llm_decode]
 
     def start(self) -> None:
         """Open the GPU and start the threads; the first CUDA calls are made here. Raises GpuError."""
         self._gpu.open(weight_bytes=service.WEIGHT_BYTES, graph_nodes=service.GRAPH_NODES)
         for stage, workers in service.WORKERS.items():
+            if self._is_eager and stage is Stage.llm_prefill:
+                continue
             for number in range(workers):
                 self._spawn(f"{stage.name}-{number}", self._work, stage)
         self._spawn("scheduler", self._schedule, Stage.queue)
@@ -140,7 +149,7 @@ class Pipeline:
         """The kernel knows the thread by its name, too; of a pool, none says what it does."""
 
         def run() -> None:
-            name_this_thread(POOL_NAME if self._has_pool else name)
+            name_this_thread(POOL_NAME if self._has_pool or self._is_eager else name)
             target(stage)
 
         threading.Thread(target=run, name=name, daemon=True).start()
@@ -205,7 +214,17 @@ class Pipeline:
 
     def _run_on_gpu(self, work: service.StageWork, factor: float) -> bool:
         try:
-            self._gpu.run(work, factor)
+            if self._is_eager and work.stage is Stage.llm_prefill:
+                self._gpu.eager(
+                    work.stage,
+                    work.modality,
+                    steps=1,
+                    step_seconds=work.seconds * factor,
+                    tokens=work.tokens,
+                    sequences=1,
+                )
+            else:
+                self._gpu.run(work, factor)
         except GpuError:
             return False
         return True
@@ -230,12 +249,25 @@ class Pipeline:
             if self._is_halted:
                 batch = []
                 continue
-            if arrived is not None:
+            if arrived is not None and self._is_prefilled(arrived):
                 batch.append(self._join(arrived))
             while not line.empty() and len(batch) < service.MAX_BATCH:
-                batch.append(self._join(line.get()))
-            self._decode_some(batch)
+                if self._is_prefilled(job := line.get()):
+                    batch.append(self._join(job))
+            if batch:
+                self._decode_some(batch)
             batch = [job for job in batch if not self._leave(job)]
+
+    def _is_prefilled(self, job: Job) -> bool:
+        """Prefills what comes to this thread for that; False where the GPU refused, and the job has ended."""
+        if job.route[job.step] is not Stage.llm_prefill:
+            return True
+        self._end_queue(job)
+        if not self._do(job, uses_gpu=True):
+            self._advance(job, is_done=False)
+            return False
+        job.step += 1
+        return True
 
     def _join(self, job: Job) -> Job:
         job.began_ns = time.monotonic_ns()
@@ -250,12 +282,24 @@ class Pipeline:
         steps = service.DECODE_STEPS_PER_CALL
         members = [Member(job.arrival.id, job.arrival.modality, steps) for job in batch]
         with self._annotations.batch(Stage.llm_decode, modality, members):
-            self._gpu.decode(
-                modality,
-                steps=steps,
-                step_seconds=service.decode_step_seconds(len(batch)) * factor,
-                launches=max(1, round(service.DECODE_LAUNCHES * self._calls_scale)),
-            )
+            step_seconds = service.decode_step_seconds(len(batch)) * factor
+            if self._is_eager:
+                sequences = len(batch)
+                self._gpu.eager(
+                    Stage.llm_decode,
+                    modality,
+                    steps=steps,
+                    step_seconds=step_seconds,
+                    tokens=sequences,
+                    sequences=sequences,
+                )
+            else:
+                self._gpu.decode(
+                    modality,
+                    steps=steps,
+                    step_seconds=step_seconds,
+                    launches=max(1, round(service.DECODE_LAUNCHES * self._calls_scale)),
+                )
         for job in batch:
             job.produced = min(job.produced + steps, job.arrival.output_tokens)
             job.request.tokens(job.produced)

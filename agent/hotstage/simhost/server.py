@@ -76,6 +76,7 @@ class Server:
             slowdown=self._slowdown,
             annotations=annotations_of(config.mode),
             has_pool=config.mode is Mode.fingerprints,
+            is_eager=config.mode is Mode.eager,
         )
         self._arrivals = threading.Thread(target=self._arrive, name="arrivals", daemon=True)
 

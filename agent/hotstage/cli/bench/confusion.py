@@ -9,7 +9,7 @@ is counted for another stage is wrong, and the overlap of both counts is exactly
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,12 +51,26 @@ class Confusion:
     right: int
     unattributed: int
     shared: int
+    wrong: int
+    """Counted for a stage that did not make them."""
     stages: tuple[StageScore, ...]
 
     @property
     def accuracy(self) -> float | None:
         """Share of launch-class calls with the right stage; None of none."""
         return self.right / self.made if self.made else None
+
+    def accuracy_of(self, stages: Collection[str]) -> float | None:
+        """The same of the launches that these stages made."""
+        scores = [score for score in self.stages if score.stage in stages]
+        made = sum(score.made for score in scores)
+        return sum(score.right for score in scores) / made if made else None
+
+    @property
+    def wrong_ratio(self) -> float | None:
+        """Share of launches with a wrong stage among those that were given one; None of none."""
+        told = self.made - self.unattributed
+        return self.wrong / told if told else None
 
     @property
     def unattributed_ratio(self) -> float | None:
@@ -101,5 +115,10 @@ def compare(made: Launches, counted: Launches) -> Confusion:
         right=right.total(),
         unattributed=sum(stages.get(None, 0) for stages in counted.values()),
         shared=shared,
+        wrong=sum(_wrong(made.get(cell, {}), stages) for cell, stages in counted.items()),
         stages=tuple(sorted(scores, key=lambda score: -score.made)),
     )
+
+
+def _wrong(made: Mapping[str | None, int], counted: Mapping[str | None, int]) -> int:
+    return sum(max(0, times - made.get(stage, 0)) for stage, times in counted.items() if stage is not None)

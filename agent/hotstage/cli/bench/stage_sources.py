@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The four ways in which a launch gets its stage, each with the server that offers nothing better."""
+"""The five ways in which a launch gets its stage, each with the server that offers nothing better."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ class Source:
     config: StagesConfig
     learns: bool = False
     """From a server of the same program that marks, before the one that does not."""
+    stages: frozenset[str] | None = None
+    """Of which launches the accuracy is; None: of all."""
 
 
 SOURCES = (
@@ -50,6 +52,12 @@ SOURCES = (
     Source("nvtx", MARKS, StagesConfig(fingerprints=False)),
     Source("rules", LIBCUDA, StagesConfig(fingerprints=False, steps=False, rules=_RULES)),
     Source("fingerprints", LIBCUDA, StagesConfig(steps=False), learns=True),
+    Source(
+        "eager",
+        LIBCUDA,
+        StagesConfig(fingerprints=False),
+        stages=frozenset({Stage.llm_prefill.name, Stage.llm_decode.name}),
+    ),
 )
 
 

@@ -230,6 +230,8 @@ _THREAD_STATE_FIELDS = [
     ("output_bytes", "<u4"),
     ("late_output", "<u4"),
     ("decode_head", "<u4"),
+    ("decode_input", "<u4"),
+    ("pad_burst", "<u4"),
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
 ]
 THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)

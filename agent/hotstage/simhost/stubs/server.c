@@ -286,6 +286,38 @@ EXPORT CUresult gpu_decode(uint32_t stage, uint32_t modality, uint32_t steps, ui
 	return result;
 }
 
+/* Steps without a graph, as PyTorch makes them eagerly: tokens to the device, kernels, tokens back, and a wait. */
+struct eager_work {
+	uint32_t stage, modality, steps, launches;
+	uint64_t step_ns;
+	uint64_t input_bytes, output_bytes; /* of each step */
+};
+
+static CUresult run_eagerly(const struct kernel_program *program, const struct eager_work *work)
+{
+	TRY(use(gpus - 1));
+	for (uint32_t i = 0; i < work->steps; i++) {
+		TRY(cuMemcpyHtoDAsync_v2(weights, pinned, work->input_bytes, lanes[current].stream));
+		TRY(launch_all(program, work->step_ns, work->launches));
+		TRY(cuMemcpyDtoHAsync_v2(pinned, weights, work->output_bytes, lanes[current].stream));
+		TRY(cuStreamSynchronize(lanes[current].stream));
+	}
+	return 0;
+}
+
+EXPORT CUresult gpu_eager(const struct eager_work *work)
+{
+	const struct kernel_program *program = program_of(work->stage);
+	CUresult result;
+
+	if (!program || work->input_bytes > PINNED_BYTES || work->output_bytes > PINNED_BYTES)
+		return 1;
+	sim_truth_word = work->stage | work->modality << 8;
+	result = run_eagerly(program, work);
+	sim_truth_word = NO_WORD;
+	return result;
+}
+
 EXPORT uint64_t sim_page_bytes(void)
 {
 	return sizeof(struct sim_page);

@@ -39,6 +39,17 @@ def test_a_call_of_no_stage_is_right_without_one_and_wrong_with_one():
     assert compare(made, {VISION: {"other": 40}}).accuracy == 0.0
 
 
+def test_wrong_is_what_was_told_for_a_stage_that_did_not_make_it():
+    made = {VISION: {"vision_encode": 100}, PREFILL: {"llm_prefill": 100}}
+    told = {VISION: {None: 98, "llm_decode": 2}, PREFILL: {"llm_prefill": 70, None: 30}}
+    verdict = compare(made, told)
+    assert (verdict.wrong, verdict.wrong_ratio) == (2, 2 / 72)
+    assert verdict.accuracy_of({"llm_prefill"}) == 0.7
+    assert verdict.accuracy_of({"sample"}) is None
+    assert compare(made, {}).wrong_ratio == 0.0
+    assert compare({}, {}).wrong_ratio is None
+
+
 def test_cells_of_several_stages_are_told():
     verdict = compare({VISION: {"vision_encode": 5, None: 3}, PREFILL: {"llm_prefill": 9}}, {})
     assert (verdict.shared, verdict.right) == (8, 0)

@@ -8,8 +8,8 @@ import pytest
 from hotstage.cli.bench.stage_sources import SOURCES
 from hotstage.cli.bench.stages import GOALS, NO_NVTX, _print, _progress, is_within
 
-GOOD = {"marks": 1.0, "nvtx": 0.99, "rules": 0.95, "fingerprints": 0.93}
-SHARES = {"marks": 0.001, "nvtx": 0.001, "rules": 0.05, "fingerprints": 0.05}
+GOOD = {"marks": 1.0, "nvtx": 0.99, "rules": 0.95, "fingerprints": 0.93, "eager": 0.7}
+SHARES = {"marks": 0.001, "nvtx": 0.001, "rules": 0.05, "fingerprints": 0.05, "eager": 0.3}
 
 
 def test_there_is_a_goal_for_each_source_and_a_source_for_each_goal():
@@ -39,7 +39,13 @@ def test_what_is_missing_or_too_bad_is_not(accuracy, shares, errors):
 
 def report(**changed):
     host = {"rung": "S", "kernel": "6.6", "cpu": "a CPU"}
-    source = {"made": 1000, "right": 995, "shared": 0, "stages": {"llm_decode": {"made": 1000, "right": 995}}}
+    source = {
+        "made": 1000,
+        "right": 995,
+        "shared": 0,
+        "wrong_ratio": 0.0,
+        "stages": {"llm_decode": {"made": 1000, "right": 995}},
+    }
     return {
         "host": host,
         "seed": 1,
@@ -65,7 +71,7 @@ def test_what_was_not_measured_is_said_with_the_remedy_and_is_no_missed_goal(cap
 def test_shares_are_in_percent(capsys):
     _print(report(within_goals=False))
     said = capsys.readouterr().out
-    assert "marks\t99.5%\t98.0%\t0.1%\t1000" in said
+    assert "marks\t99.5%\t98.0%\t0.1%\t0.0%\t1000" in said
     assert "llm_decode\t99.5%" in said
     assert said.endswith("NOT within the goals\n")
 

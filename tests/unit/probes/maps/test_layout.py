@@ -15,7 +15,7 @@ from hotstage.probes.maps import layout
         (layout.CALL_SPEC_DTYPE, 12),
         (layout.CALL_KEY_DTYPE, 12),
         (layout.CALL_STAT_DTYPE, 48),
-        (layout.THREAD_STATE_DTYPE, 464),
+        (layout.THREAD_STATE_DTYPE, 472),
         (layout.REQUEST_STATE_DTYPE, 1528),
         (layout.FINISHED_DTYPE, 1560),
         (layout.BATCH_EVENT_DTYPE, 1160),
