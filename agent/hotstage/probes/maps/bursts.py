@@ -43,6 +43,17 @@ PHASE_LIMITS_DTYPE = np.dtype(
         )
     ]
 )
+THREAD_FIELDS = [
+    ("head_eighths", "<u4"),
+    ("input_bytes", "<u4"),
+    ("least_input", "<u4"),
+    ("output_bytes", "<u4"),
+    ("late_output", "<u4"),
+    ("decode_head", "<u4"),
+    ("decode_input", "<u4"),
+    ("pad_burst", "<u4"),
+]
+"""Of the burst that a thread is in, in its state."""
 PREFILL_UNTOLD = 2**32 - 1
 """`prefill_least` where only decode is told."""
 

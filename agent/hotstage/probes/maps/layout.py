@@ -10,6 +10,8 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
+from hotstage.probes.maps.bursts import THREAD_FIELDS
+
 NO_STAGE = 255
 NO_DEVICE = 255
 MODALITIES = 6
@@ -224,14 +226,7 @@ _THREAD_STATE_FIELDS = [
     ("fingerprint_total", "<u8"),
     ("second_argument", "<u8"),
     ("third_argument", "<u8"),
-    ("head_eighths", "<u4"),
-    ("input_bytes", "<u4"),
-    ("least_input", "<u4"),
-    ("output_bytes", "<u4"),
-    ("late_output", "<u4"),
-    ("decode_head", "<u4"),
-    ("decode_input", "<u4"),
-    ("pad_burst", "<u4"),
+    *THREAD_FIELDS,
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
 ]
 THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)
