@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,10 +32,11 @@ from hotstage.probes.driver import readings
 from hotstage.probes.driver.layouts import fields_of, macros
 from hotstage.probes.driver.pieces import COMMON_MAPS, DTYPES, MAPS_OF, SOURCE, Piece, attach
 from hotstage.probes.driver.report import EventState
-from hotstage.probes.driver.table import LAUNCH_CALLS, TABLE, choose
+from hotstage.probes.driver.table import LAUNCH_CALLS, QUEUE_SUBMIT, TABLE, Choice, Event, Use, choose
 from hotstage.probes.driver.watch import DriverWatch
 from hotstage.probes.loader.bcc_compiler import Compiled, Function, compile_with_bcc, read_layouts
 from hotstage.probes.loader.translate import translate
+from hotstage.probes.maps.driver import XID
 
 sys.path.insert(0, str(Path(__file__).parent))
 from targets import wait_until
@@ -203,11 +205,11 @@ STAND_IN = """
 #define HOOK(name) __attribute__((noinline)) void name(unsigned a, unsigned b, unsigned long c) \\
     { __asm__ volatile("" : : "r"(a), "r"(b), "r"(c) : "memory"); }
 HOOK(dma_fence_emit) HOOK(dma_fence_signaled) HOOK(dma_fence_destroy)
-HOOK(dma_fence_wait_start) HOOK(dma_fence_wait_end) HOOK(gpu_mem_total)
+HOOK(dma_fence_wait_start) HOOK(dma_fence_wait_end) HOOK(gpu_mem_total) HOOK(nvidia_dev_xid)
 """
 STAND_IN_ARGUMENTS = """
-struct stand_in { u32 context, seqno, gpu_id, pid; u64 size; u32 data_loc_driver, data_loc_timeline;
-                  char driver[8], timeline[8]; };
+struct stand_in { u32 context, seqno, gpu_id, pid, error_code; u64 size; char driver[8], timeline[8];
+                  u32 data_loc_driver, data_loc_timeline, data_loc_dev, data_loc_msg; };
 static __always_inline void fill(struct stand_in *args, struct pt_regs *ctx)
 {
     __builtin_memset(args, 0, sizeof(*args));
@@ -216,6 +218,9 @@ static __always_inline void fill(struct stand_in *args, struct pt_regs *ctx)
     args->size = PT_REGS_PARM3(ctx);
     args->data_loc_driver = offsetof(struct stand_in, driver);
     args->data_loc_timeline = offsetof(struct stand_in, timeline);
+    args->error_code = args->pid;
+    args->data_loc_dev = args->data_loc_driver;
+    args->data_loc_msg = args->data_loc_timeline;
     args->driver[0] = 'd';
     args->timeline[0] = 'a' + args->context % 2;
 }
@@ -229,10 +234,11 @@ def stand_in(objects: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     (folder / "driver.c").write_text(STAND_IN)
     library = folder / "libdriver.so"
     subprocess.run(["gcc", "-O1", "-fPIC", "-shared", "-o", library, folder / "driver.c"], check=True)
-    events = [e for e in TABLE if e.event.startswith("dma_fence:") or e.event == "gpu_mem:gpu_mem_total"]
+    others = ("gpu_mem:gpu_mem_total", "nvidia:nvidia_dev_xid")
+    events = [e for e in TABLE if e.event.startswith("dma_fence:") or e.event in others]
     names = [event.bare_name for event in events]
     text = re.sub(
-        r"TRACEPOINT_PROBE\((?:dma_fence|gpu_mem), (\w+)\)\n\{",
+        r"TRACEPOINT_PROBE\((?:dma_fence|gpu_mem|nvidia), (\w+)\)\n\{",
         r"int on_\1(struct pt_regs *ctx)\n{\n struct stand_in filled, *args = &filled;\n fill(args, ctx);",
         translate(objects / SOURCE),
     )
@@ -319,6 +325,38 @@ def test_gpu_memory_is_what_was_told_last(stand_in: SimpleNamespace) -> None:
         (1, 0, 1 << 40),
         (1, os.getpid(), 1 << 39),
     ]
+
+
+def test_an_xid_of_the_drivers_own_tracepoint_arrives_with_gpu_number_and_text(
+    stand_in: SimpleNamespace,
+) -> None:
+    before_ns = time.monotonic_ns()
+    stand_in.calls.nvidia_dev_xid(0, 79, 0)
+    (event,) = (readings.xid_event(row) for row in stand_in.piece.drain()[XID])
+    assert (event.xid, event.pci_bus_id, event.text, event.source) == (79, "d", "a", "tracepoint")
+    assert before_ns < event.at_ns < time.monotonic_ns()
+
+
+def test_jobs_are_counted_by_ring_where_the_event_names_one(objects: Path, tmp_path: Path) -> None:
+    """An event that every kernel has stands in for a driver's; the file that is executed, for the ring."""
+    name = "sched:sched_process_exec"
+    event = Event(name, QUEUE_SUBMIT, "stand-in", Use.COUNTED, rings=("filename",))
+    layouts = {name: fields_of(read_layouts([name])[name] or "")}
+    attached = attach(Choice((event,), {}), layouts, objects)
+    (piece,) = attached.pieces
+    try:
+        program = tmp_path.parents[-2] / f"hs-{os.getpid()}"
+        shutil.copy("/bin/true", program)
+        before = piece.hits(event)[0]
+        for _ in range(23):
+            subprocess.run([program], check=True)
+        assert piece.hits(event)[0] - before >= 23
+        rows = piece.read("ring_submits")
+        assert rows is not None
+        assert readings.rings(rows)[str(program)] == 23
+    finally:
+        piece.close()
+        program.unlink()
 
 
 def test_the_kernels_structures_are_those_of_python(stand_in: SimpleNamespace) -> None:

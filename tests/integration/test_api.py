@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import signal
 import socket
@@ -53,6 +54,7 @@ class Agent:
             f'[http]\nlisten = "127.0.0.1:{port}"\nsocket = "{directory}/agent.sock"\n'
             f'[page]\npath = "{directory}/breakers"\n'
             "[devices]\nenabled = false\n"
+            f'[probes]\ncustom_directory = "{directory}/probes.d"\n'
         )
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hotstage", "--config", str(config), "agent"],
@@ -125,6 +127,41 @@ def test_every_body_is_what_openapi_promises_and_metrics_are_clean(start):
     code, _ = agent.end()
     assert code == 0
     assert not (agent.directory / "agent.sock").exists()
+
+
+EXECS = """// hotstage-probe: 1
+// hotstage-metric: started_total from started: Programs that were started
+BPF_ARRAY(started, u64, 1);
+TRACEPOINT_PROBE(sched, sched_process_exec)
+{
+	started.increment(0);
+	return 0;
+}
+"""
+
+
+def test_an_operators_program_is_a_metric_after_a_reload_and_a_wrong_one_changes_nothing(start, until):
+    def metrics():
+        return agent.get("/metrics")[1].decode()
+
+    def states():
+        return [each["state"] for each in json.loads(agent.get("/v1/coverage")[1])["custom"]]
+
+    agent = start()
+    assert "hotstage_custom_" not in metrics()
+    folder = agent.directory / "probes.d"
+    folder.mkdir()
+    (folder / "execs.bpf.c").write_text(EXECS)
+    agent.process.send_signal(signal.SIGHUP)
+    until(lambda: states() == ["attached"], "the program's attachment")
+    subprocess.run(["/bin/true"], check=True)
+    name = "hotstage_custom_execs_started_total"
+    until(lambda: re.search(rf"^{name} [1-9]", metrics(), re.MULTILINE), "its count")
+    (folder / "execs.bpf.c").write_text(EXECS.replace("increment", "no_such"))
+    agent.process.send_signal(signal.SIGHUP)
+    until(lambda: states() == ["refused"], "the refusal")
+    assert re.search(rf"^{name} [1-9]", metrics(), re.MULTILINE)
+    assert agent.end()[0] == 0
 
 
 def test_an_agent_killed_with_minus_9_starts_again_on_what_it_left(start):

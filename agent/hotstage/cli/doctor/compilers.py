@@ -17,7 +17,12 @@ from hotstage.cli.doctor.host import Host
 from hotstage.probes.loader.bindings import INSTALL_BCC, INSTALL_HEADERS, find_bcc, find_headers
 
 COMPILERS = Area.COMPILERS
-_BCC_FEATURES = ("--loader bcc", "XID lines through the tracepoint's own layout")
+_BCC_FEATURES = (
+    "--loader bcc",
+    "XID lines through the tracepoint's own layout",
+    "tracepoints of GPU drivers, OOM kills",
+    "programs of your own in probes.d",
+)
 _LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "lib64")
 _LLVM = re.compile(rb"libLLVM[-.]?(?:so\.)?(\d+)")
 _READ_BYTES = 4 << 20
@@ -32,7 +37,9 @@ def check_bcc(host: Host) -> Iterator[Finding]:
     }
     if bindings.package is None:
         yield Finding(
-            COMPILERS, "bcc", Status.WARN, "absent: no `--loader bcc`; XID lines come through libbpf",
+            COMPILERS, "bcc", Status.WARN,
+            "absent: no `--loader bcc`, no tracepoints of GPU drivers, no programs of your own; XID lines"
+            " come through libbpf",
             INSTALL_BCC, features=_BCC_FEATURES, data=data,
         )  # fmt: skip
     else:
