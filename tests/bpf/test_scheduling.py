@@ -16,6 +16,10 @@ import numpy as np
 import pytest
 from tests.bpf.conftest import SOURCES, Build, Probes, Workload, start_probes
 
+from hotstage.clock import SystemClock
+from hotstage.config.settings import ProbesConfig
+from hotstage.host.pressure import PressureReader
+from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.loader.base import MapSizes, Rung
 from hotstage.probes.maps.layout import NO_STAGE
 from hotstage.probes.scheduler import SHARED_MAPS, Scheduler
@@ -280,6 +284,34 @@ def test_between_two_epochs_nothing_is_counted(start: Callable[[], Target], watc
     assert row is None or row["sleep_ns"][0] < 150_000_000
 
 
+def test_the_engine_says_whether_it_watches_and_obeys_what_holds_it_back(
+    objects: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "4242").mkdir()
+    for is_wanted in (False, True):
+        config = ProbesConfig(scheduler=is_wanted, xid=False, driver=False, proc_root=str(tmp_path))
+        engine = ProbeEngine(config, SystemClock())
+        engine.start()
+        try:
+            side = engine.coverage().scheduler
+            assert side.state == ("watching" if is_wanted else "off")
+            assert (side.reason is None) == is_wanted
+            if not is_wanted:
+                continue
+            assert engine.coverage().map_bytes["cpu_threads"] > 0
+            engine.restraint.let_go("a test")
+            engine.read_slow()
+            assert (engine.coverage().scheduler.state, engine.coverage().scheduler.reason) == (
+                "off",
+                "a test",
+            )
+            engine.restraint.take_up()
+            engine.read_slow()
+            assert engine.coverage().scheduler.state == "watching"
+        finally:
+            engine.close()
+
+
 @pytest.fixture
 def cgroup() -> Iterator[Callable[[str, str, str], Path]]:
     """A cgroup of its own with one limit; skips where none can be made."""
@@ -310,9 +342,12 @@ def test_a_quota_is_waiting_for_the_cpu(
         target.do("stage", "-", VISION, IMAGE)
         before = target.truth()
         (folder / "cgroup.procs").write_text(str(target.pid))
+        reader = PressureReader(SystemClock())
+        reader.look([target.pid])
         target.do("spin", "-", 60_000)
         target.do("stage", "-", DECODE, IMAGE)
         after = target.truth()
+        (load,) = reader.look([target.pid]).cgroups.values()
         row = target.stage(VISION)
         throttled_ns = int(
             dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())["throttled_time"]
@@ -320,6 +355,7 @@ def test_a_quota_is_waiting_for_the_cpu(
     finally:
         target.close()
     assert throttled_ns > 20_000_000
+    assert load.throttled_ratio > 0 and load.throttled_cpus > 0
     assert row is not None
     assert row["preempted_wait_ns"][0] > throttled_ns * 0.8
     assert after.run_delay_ns - before.run_delay_ns >= throttled_ns * 0.8
@@ -344,8 +380,10 @@ def test_reclaim_by_a_cgroups_limit_is_timed(
         os.close(fd)
         target.do("reread", large, 3)
         row = target.stage(PREPROCESS)
+        (load,) = PressureReader(SystemClock()).look([target.pid]).cgroups.values()
     finally:
         target.close()
     assert row is not None
     assert row["reclaims"] > 0
+    assert load.events["max"] > 0 and load.memory_max_bytes == 16 << 20
     assert 0 < row["reclaim_ns"] < 60_000_000_000

@@ -45,6 +45,9 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
     )
     _tell_driver(body["driver"])
     _tell_custom(body["custom"])
+    scheduler = body.get("scheduler") or {}
+    if scheduler.get("reason"):
+        say(f"waits for a CPU: {scheduler['state']}: {scheduler['reason']}")
     lost = {name: count for name, count in body["losses"].items() if count}
     if lost:
         print_table(("could not be kept or attributed", "count"), lost.items(), empty="")

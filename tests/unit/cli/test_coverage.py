@@ -52,6 +52,7 @@ def answer(losses: Mapping[str, int]) -> dict[str, object]:
                 "metrics": ["hotstage_custom_io_reads_total"],
             }
         ],
+        "scheduler": {"state": "off", "through": None, "reason": "no BTF", "remedy": None},
         "losses": losses,
     }
 
@@ -155,6 +156,10 @@ def test_driver_tracepoints_are_told_with_counts_or_reasons(said) -> None:
     assert "nvidia\tallocate\t3\t1\t0\t0.25" in lines
     assert any(line.startswith("amdgpu\tgfx_0.0.0\t9\t1\t0.25") for line in lines)
     assert "killed for memory: pid 77 python3" in lines
+
+
+def test_why_nobody_looks_at_switches_is_told(said) -> None:
+    assert "waits for a CPU: off: no BTF" in said()
 
 
 def test_a_trial_is_told_once_for_each_library(said) -> None:

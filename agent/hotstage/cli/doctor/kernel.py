@@ -59,6 +59,25 @@ def check_btf(host: Host) -> Iterator[Finding]:
     )
 
 
+def check_pressure(host: Host) -> Iterator[Finding]:
+    """Pressure stall information: files that are there and refuse to be read say that it was switched off."""
+    file = host.root / "proc/pressure/cpu"
+    remedy: str | None = None
+    try:
+        is_told = bool(file.read_text())
+    except FileNotFoundError:
+        detail, remedy = "absent: built without it", "a kernel with CONFIG_PSI"
+    except OSError as error:
+        detail, remedy = f"cannot be read: {error.strerror}", "boot with psi=1"
+    else:
+        detail = "told by /proc/pressure" if is_told else "empty"
+        remedy = None if is_told else "boot with psi=1"
+    yield Finding(
+        KERNEL, "pressure", Status.ABSENT if remedy else Status.OK,
+        detail + (": no share of time in which tasks stand still" if remedy else ""), remedy,
+    )  # fmt: skip
+
+
 def check_options(host: Host) -> Iterator[Finding]:
     """The kernel's configuration, where it can be read."""
     place, text = read_options(host)

@@ -19,6 +19,7 @@ from hotstage.cli.doctor.kernel import (
     check_clock,
     check_lockdown,
     check_options,
+    check_pressure,
     check_settings,
     check_version,
 )
@@ -34,6 +35,7 @@ from hotstage.cli.doctor.tracepoints import check_tracepoints
 CHECKS: tuple[Check, ...] = (
     Check(Area.KERNEL, "version", "uname", check_version),
     Check(Area.KERNEL, "BTF", "/sys/kernel/btf/vmlinux", check_btf),
+    Check(Area.KERNEL, "pressure", "/proc/pressure", check_pressure),
     Check(Area.KERNEL, "configuration", "/proc/config.gz, /boot/config-*", check_options),
     Check(Area.KERNEL, "bpf(2)", "a program of two instructions", check_bpf),
     Check(Area.KERNEL, "lockdown", "/sys/kernel/security/lockdown", check_lockdown),

@@ -142,9 +142,17 @@ TABLE: tuple[Event, ...] = (
     ),
     Event(
         "sched:sched_switch", "scheduler", "when a launching thread lost its CPU, and for how long",
-        is_of_every_kernel=True,
+        Use.ELSEWHERE, is_of_every_kernel=True,
     ),
     Event("sched:sched_wakeup", "scheduler", "who woke a launching thread", is_of_every_kernel=True),
+    Event(
+        "vmscan:mm_vmscan_direct_reclaim_begin", "reclaim",
+        "launching threads that look for free memory of the host themselves", Use.ELSEWHERE,
+        is_of_every_kernel=True,
+    ),
+    Event(
+        "vmscan:mm_vmscan_memcg_reclaim_begin", "reclaim", "the same of their cgroup's memory", Use.ELSEWHERE
+    ),
     Event(
         "sched:sched_process_exec", "processes", "new programs; perf's records tell the same",
         is_of_every_kernel=True,
@@ -198,7 +206,7 @@ def _why_not(
     if event.use is Use.NONE:
         return "not used"
     if event.use is Use.ELSEWHERE:
-        return "attached by the watch of the kernel log"
+        return "attached by another part of the agent"
     if fields is None:
         return "tracefs has no such event: the driver is not loaded, or does not have it"
     if event.use is Use.ON_REQUEST and not ioctls:

@@ -15,6 +15,7 @@ from hotstage.cli.doctor.kernel import (
     check_clock,
     check_lockdown,
     check_options,
+    check_pressure,
     check_settings,
     check_version,
 )
@@ -137,3 +138,13 @@ def test_a_slow_clock_is_named(host, source, status):
 def test_a_clock_that_is_not_told_is_unknown(host):
     (finding,) = check_clock(host)
     assert finding.status is Status.UNKNOWN
+
+
+def test_pressure_that_is_not_told_has_its_reason(host):
+    (finding,) = check_pressure(host)
+    assert finding.status is Status.ABSENT and "CONFIG_PSI" in finding.remedy
+    (finding,) = check_pressure(host.write({"proc/pressure/cpu": b"some avg10=0.00 total=1\n"}))
+    assert finding.status is Status.OK and finding.remedy is None
+    host.write({"proc/pressure/cpu": b""})
+    (finding,) = check_pressure(host)
+    assert finding.status is Status.ABSENT and finding.remedy == "boot with psi=1"

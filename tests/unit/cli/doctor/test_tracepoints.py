@@ -30,7 +30,7 @@ def test_every_row_is_told_once_and_names_its_group():
     assert len({row.event for row in TABLE}) == len(TABLE)
     assert all(row.event.count(":") == 1 and row.gives for row in TABLE)
     assert {row.event for row in TABLE if not row.is_used} == {
-        *("sched:sched_switch", "sched:sched_wakeup"),
+        "sched:sched_wakeup",
         *("sched:sched_process_exec", "sched:sched_process_exit"),
     }
 
@@ -70,7 +70,7 @@ def test_present_means_attachable_and_says_whether_it_is_used(host, by_name):
     [
         ("printk:console", Status.WARN),
         ("xe:xe_sched_job_run", Status.ABSENT),
-        ("sched:sched_switch", Status.ABSENT),
+        ("sched:sched_wakeup", Status.ABSENT),
     ],
 )
 def test_only_what_is_used_and_of_every_kernel_is_missed(host, by_name, event, status):
@@ -78,8 +78,8 @@ def test_only_what_is_used_and_of_every_kernel_is_missed(host, by_name, event, s
 
 
 def test_present_and_refused_is_a_lack_where_it_is_used(host, by_name):
-    found = by_name(check_tracepoints(seen(host, {"printk:console": DENIED, "sched:sched_switch": DENIED})))
-    assert (found["printk:console"].status, found["sched:sched_switch"].status) == (Status.WARN, Status.OK)
+    found = by_name(check_tracepoints(seen(host, {"printk:console": DENIED, "sched:sched_wakeup": DENIED})))
+    assert (found["printk:console"].status, found["sched:sched_wakeup"].status) == (Status.WARN, Status.OK)
     assert found["printk:console"].remedy == "CAP_BPF and CAP_PERFMON"
 
 
