@@ -18,8 +18,10 @@
 #include "include/arguments.h"
 #include "include/call_counts.h"
 #include "include/call_stack.h"
+#include "include/communicators.h"
 #include "include/inference.h"
 #include "include/ledger.h"
+#include "include/layers.h"
 #include "include/sizes.h"
 
 #define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
@@ -110,7 +112,23 @@ static __always_inline void enter_effect(struct pt_regs *ctx, struct thread_stat
 		thread->ordinal = register_argument(ctx, spec->device_argument);
 }
 
-static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now)
+/* A call of the runtime or of a library: others will stand inside it. */
+static __always_inline void enter_outer(struct pt_regs *ctx, struct thread_state *thread,
+					const struct call_spec *spec, __u64 pid_tgid, __u64 cookie,
+					__u64 now)
+{
+	if (!thread->depth)
+		frame_at(thread, 1)->flags = 0;
+	if (spec->effect) {
+		enter_communicator(ctx, thread, spec, pid_tgid >> 32, (__u32)pid_tgid,
+				   (__u16)cookie, now);
+		return;
+	}
+	thread->argument = argument_of(ctx, spec);
+	thread->ordinal = (__u32)thread->launch_total;
+}
+
+static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now, __u32 is_outer)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), stack_pointer = PT_REGS_SP(ctx);
 	__u32 tgid = pid_tgid >> 32, call = (__u16)cookie;
@@ -123,10 +141,16 @@ static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 
 		abandon_calls(thread, tgid, stack_pointer, 1);
 		if (!push_outer(thread))
 			return;
+		if (thread->depth)
+			enter_inside(thread, is_outer);
 	}
-	thread->argument = argument_of(ctx, spec);
-	if (spec->effect)
-		enter_effect(ctx, thread, spec, tgid);
+	if (is_outer) {
+		enter_outer(ctx, thread, spec, pid_tgid, cookie, now);
+	} else {
+		thread->argument = argument_of(ctx, spec);
+		if (spec->effect)
+			enter_effect(ctx, thread, spec, tgid);
+	}
 	if (spec->stream_argument)
 		thread->stream = stream_of(ctx, spec->stream_argument);
 	if (thread->stage == HOTSTAGE_NO_STAGE)
@@ -227,12 +251,16 @@ static __always_inline void tell_call(struct thread_state *thread, const struct 
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
+/* FFmpeg says by this that a stream is at its end: AVERROR_EOF, error.h */
+#define CALL_AT_END (-0x20464f45)
+
 /*
  * A call has returned. `since_ns` is its start where the link keeps it for us (session), else 0:
  * then the thread's state must have it, or the call began before the attach and belongs to no
  * epoch.
  */
-static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns)
+static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns,
+				       __u32 is_outer)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns(), bytes = 0;
 	__u64 stack_pointer = PT_REGS_SP(ctx) - HOTSTAGE_RETURN_SHIFT;
@@ -241,6 +269,7 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
 	struct call_key key = key_of(thread, tgid, cookie);
+	struct made_communicators made = {};
 	struct call_stat *stat;
 
 	if (!spec)
@@ -253,12 +282,24 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	}
 	if (is_ours) {
 		since_ns = thread->since_ns;
-		if (!spec->effect || is_of_memory(spec->effect))
+		if (!spec->effect || is_of_memory(spec->effect) ||
+		    (is_outer && spec->effect == EFFECT_COMMUNICATOR_USE))
 			bytes = thread->argument;
 	}
 	if (!since_ns) {
 		count_loss(UNMATCHED_RETURNS);
 		return;
+	}
+	if (is_outer && spec->no_error && (result == spec->no_error || result == CALL_AT_END))
+		result = 0;
+	if (is_outer && key.layer == HOTSTAGE_LAYER_RUNTIME) {
+		if (!is_ours)
+			return;
+		if (!belongs_to_runtime(thread, tgid, result)) {
+			add_call_wait(thread, spec, now - since_ns);
+			pop_call(thread);
+			return;
+		}
 	}
 
 	stat = stat_of(&key, 1);
@@ -275,14 +316,19 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	}
 	if (!is_ours)
 		return;
-	/* Of calls within calls the outermost: its time holds theirs. */
-	if (thread->depth == 1)
-		thread->wait_ns[spec->wait & (HOTSTAGE_WAITS - 1)] += now - since_ns;
-	if (result)
+	add_call_wait(thread, spec, now - since_ns);
+	if (result && is_outer)
+		thread->error_total += !(flags_of(thread) & FRAME_HAS_ERROR);
+	else if (result)
 		thread->error_total++;
 	else if (!spec->effect || is_allocating(spec->effect))
 		thread->bytes_total += bytes;
-	if (is_of_memory(spec->effect))
+	if (result)
+		tell_outer(thread, FRAME_HAS_ERROR);
+	if (is_outer && spec->effect)
+		made = (struct made_communicators){thread->argument, thread->ordinal,
+						   result ? 0 : spec->effect, spec->rank_argument};
+	else if (is_of_memory(spec->effect))
 		leave_memory(thread, spec, tgid, now, result);
 	else if (!result && spec->effect)
 		apply_effect(thread, spec, tgid);
@@ -290,6 +336,8 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 		note_step(thread, spec->step, bytes, tgid, tid);
 	tell_call(thread, &key, tid, now, now - since_ns, bytes, result);
 	pop_call(thread);
+	if (is_outer && made.effect == EFFECT_COMMUNICATOR_NEW)
+		make_communicators(&made, tgid, now); /* last: all behind a loop is verified with it */
 }
 
 SEC("uprobe")
@@ -302,14 +350,28 @@ int launch(struct pt_regs *ctx)
 SEC("uprobe")
 int timed_enter(struct pt_regs *ctx)
 {
-	enter_call(ctx, bpf_get_attach_cookie(ctx), bpf_ktime_get_ns());
+	enter_call(ctx, bpf_get_attach_cookie(ctx), bpf_ktime_get_ns(), 0);
 	return 0;
 }
 
 SEC("uprobe")
 int timed_exit(struct pt_regs *ctx)
 {
-	leave_call(ctx, bpf_get_attach_cookie(ctx), 0);
+	leave_call(ctx, bpf_get_attach_cookie(ctx), 0, 0);
+	return 0;
+}
+
+SEC("uprobe")
+int outer_enter(struct pt_regs *ctx)
+{
+	enter_call(ctx, bpf_get_attach_cookie(ctx), bpf_ktime_get_ns(), 1);
+	return 0;
+}
+
+SEC("uprobe")
+int outer_exit(struct pt_regs *ctx)
+{
+	leave_call(ctx, bpf_get_attach_cookie(ctx), 0, 1);
 	return 0;
 }
 
@@ -323,10 +385,24 @@ int timed_session(struct pt_regs *ctx)
 	__u64 *since_ns = bpf_session_cookie();
 
 	if (bpf_session_is_return()) {
-		leave_call(ctx, bpf_get_attach_cookie(ctx), *since_ns);
+		leave_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 0);
 	} else {
 		*since_ns = bpf_ktime_get_ns();
-		enter_call(ctx, bpf_get_attach_cookie(ctx), *since_ns);
+		enter_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 0);
+	}
+	return 0;
+}
+
+SEC("uprobe")
+int outer_session(struct pt_regs *ctx)
+{
+	__u64 *since_ns = bpf_session_cookie();
+
+	if (bpf_session_is_return()) {
+		leave_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 1);
+	} else {
+		*since_ns = bpf_ktime_get_ns();
+		enter_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 1);
 	}
 	return 0;
 }

@@ -102,6 +102,7 @@ enum hotstage_loss {
 	LOST_BLOCKS = 25, /* a block of PyTorch, or its request, was not kept: torch_blocks or its share is full */
 	LOST_SCHEDULING = 27,  /* a thread's waits were not counted: cpu_threads or cpu_stats is full */
 	LOST_DRIVER_EVENTS = 28, /* in the driver's own programs: a map or their ring is full */
+	LOST_COMMUNICATORS = 30, /* a communicator, or whose layer counts, is not known: a map is full */
 	LOST_BATCH_SIZES = 31, /* a batched copy of more parts than are read: its bytes are too few */
 	LOST_BURSTS = 32,      /* a thread's bursts are not looked at: burst_rings is full */
 	HOTSTAGE_LOSSES = 48,
@@ -126,6 +127,9 @@ enum hotstage_effect {
 	EFFECT_POOL_ATTRIBUTE = 14, /* f(pool, attribute, value *out) */
 	EFFECT_MEMORY_REGISTER = 15, /* f(address, bytes): the program's own memory, page-locked */
 	EFFECT_CONTEXT_END = 16,    /* f(CUcontext or device); the last of memory's */
+	EFFECT_COMMUNICATOR_NEW = 17, /* f(ncclComm_t *out, ranks, .., rank, ..): communicators.h */
+	EFFECT_COMMUNICATOR_USE = 18, /* f(.., count, type, .., ncclComm_t, ..) */
+	EFFECT_COMMUNICATOR_GONE = 19, /* f(ncclComm_t) */
 };
 
 /* Where an argument is: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
@@ -162,7 +166,20 @@ struct call_spec {
 	__u8 grid_argument; /* position of the grid's x, y and z follow; 0 = none */
 	__u8 detail;		/* what the effect is of: enum hotstage_memory, hotstage_context_end */
 	__u8 pad;
+	__u8 type_argument; /* position of the type that `bytes_argument` counts, 0 = bytes */
+	__u8 rank_argument; /* of a new communicator's rank, 0 = not told */
+	__s8 no_error;	    /* a result beside 0 that is none: not yet */
+	__u8 pad_end;
 };
+
+/* A call's layer, in its cookie and its key. One piece of work is one call of each at most. */
+#define HOTSTAGE_LAYER_DRIVER 0
+#define HOTSTAGE_LAYER_RUNTIME 1
+#define HOTSTAGE_LAYER_LIBRARY 2
+
+#define HOTSTAGE_NO_RANK 0xffffffffU
+#define HOTSTAGE_RANKS_IN_ORDER 64 /* in rank_argument: the first argument has one for each rank */
+#define HOTSTAGE_RANKS_READ 16	   /* of which so many are read */
 
 /* Maps of which one process may hold a share; pipeline_state has its own count. */
 enum hotstage_share {
@@ -172,6 +189,7 @@ enum hotstage_share {
 	SHARE_STREAMS = 3,
 	SHARE_ALLOCATIONS = 4,
 	SHARE_BLOCKS = 5,
+	SHARE_COMMUNICATORS = 7,
 	HOTSTAGE_SHARES = 8,
 };
 
@@ -195,7 +213,7 @@ struct call_key {
 	__u8 stage;
 	__u8 modality;
 	__u8 device;
-	__u8 layer; /* 0 driver, 1 runtime */
+	__u8 layer; /* HOTSTAGE_LAYER_… */
 	__u8 pad[2];
 };
 
@@ -223,7 +241,7 @@ struct call_frame {
 	__u64 third_argument;
 	__u32 ordinal;
 	__u16 call;
-	__u16 pad;
+	__u16 flags; /* of the call itself, in the same place while it is innermost: layers.h */
 };
 
 /*
@@ -320,6 +338,25 @@ struct phase_limits {
 	__u32 prefill_least; /* of a head, ~0 = prefill is not told */
 	__u32 prompt_least;  /* bytes of its input */
 	__u32 prompt_most;
+};
+
+/* communicators[communicator_key of an ncclComm_t]. */
+struct communicator_key {
+	__u64 handle;
+	__u32 tgid;
+	__u32 pad;
+};
+
+struct communicator {
+	__u64 first_ns;
+	__u64 last_ns; /* when its last call was entered, 0 = none was */
+	__u64 calls;
+	__u64 bytes;
+	__u32 rank; /* HOTSTAGE_NO_RANK: made before the attach, in a group, or by a split */
+	__u32 size;
+	__u32 last_tid;
+	__u16 last_call;
+	__u16 pad;
 };
 
 struct context_key {
@@ -605,7 +642,7 @@ struct kernel_line_event {
 	char text[240];
 };
 
-_Static_assert(sizeof(struct call_spec) == 12, "call_spec");
+_Static_assert(sizeof(struct call_spec) == 16, "call_spec");
 _Static_assert(sizeof(struct hotstage_settings) == 56, "hotstage_settings");
 _Static_assert(sizeof(struct process_share) == 64, "process_share");
 _Static_assert(sizeof(struct call_key) == 12, "call_key");
@@ -616,6 +653,8 @@ _Static_assert(sizeof(struct burst_ring) == 5136, "burst_ring");
 _Static_assert(sizeof(struct phase_limits) == 28, "phase_limits");
 _Static_assert(sizeof(struct call_frame) == 48, "call_frame");
 _Static_assert(sizeof(struct thread_state) == 472, "thread_state");
+_Static_assert(sizeof(struct communicator_key) == 16, "communicator_key");
+_Static_assert(sizeof(struct communicator) == 48, "communicator");
 _Static_assert(sizeof(struct context_key) == 16, "context_key");
 _Static_assert(sizeof(struct stage_rule_key) == 16, "stage_rule_key");
 _Static_assert(sizeof(struct stage_rule) == 4, "stage_rule");

@@ -13,7 +13,7 @@ import pytest
 from tests.bpf.conftest import SOURCES
 
 from hotstage.probes.catalogue.spec import ContextEnd, Effect, Memory, Step, Wait
-from hotstage.probes.maps import bursts, layout, ledger, scheduling, torch
+from hotstage.probes.maps import bursts, communicators, layout, ledger, scheduling, torch
 from hotstage.probes.maps.shares import Share
 
 STRUCTURES = {
@@ -42,6 +42,8 @@ STRUCTURES = {
     "request_state": layout.REQUEST_STATE_DTYPE,
     "request_event": layout.FINISHED_DTYPE,
     "call_event": layout.CALL_EVENT_DTYPE,
+    "communicator_key": communicators.COMMUNICATOR_KEY_DTYPE,
+    "communicator": communicators.COMMUNICATOR_DTYPE,
     "context_key": layout.CONTEXT_KEY_DTYPE,
     "stage_rule_key": layout.STAGE_RULE_KEY_DTYPE,
     "stage_rule": layout.STAGE_RULE_DTYPE,

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from hotstage.probes.catalogue import calls_by_id
-from hotstage.probes.catalogue.spec import Family
+from hotstage.probes.catalogue.spec import Family, Layer
 from hotstage.probes.maps.layout import CALLS_MAX
 from hotstage.probes.samples import CallSample
 from hotstage.stages.labels import StageLabels
@@ -122,9 +122,14 @@ class CallRates:
         _add_each(self._by_stage, interval.by_stage, times)
 
     def _grouped(self, sample: CallSample) -> dict[tuple[int, int, int], tuple[int, ...]]:
-        """(pid, stage, modality) → cumulative counts, in the order of `Counts`. Marks are not calls."""
+        """(pid, stage, modality) → cumulative counts, in the order of `Counts`. Marks are not calls, and of
+        the layers of a process only one counts: the runtime where its driver is not seen.
+        """
         keys, stats = sample.keys, sample.stats
         wanted = ~self._is_mark[np.minimum(keys["call"], CALLS_MAX - 1)]
+        is_driver = wanted & (keys["layer"] == Layer.DRIVER)
+        has_driver = np.isin(keys["tgid"], np.unique(keys["tgid"][is_driver]))
+        wanted &= is_driver | ((keys["layer"] == Layer.RUNTIME) & ~has_driver)
         keys, stats = keys[wanted], stats[wanted]
         if len(keys) == 0:
             return {}

@@ -86,6 +86,9 @@ class CallCount:
 class CallTotals:
     """Exact sums since the agent started, processes that have gone included; `lost` calls are not in
     `counted`.
+
+    All of the driver's layer; `other_layers` has `runtime` (errors that never reached the driver, and all
+    calls where no driver is seen) and `library` (NCCL, cuDNN, libav), which are never added to it.
     """
 
     counted: int
@@ -93,6 +96,7 @@ class CallTotals:
     lost: int
     by_call: Mapping[str, CallCount]
     by_pid: Mapping[int, Mapping[str, CallCount]]
+    other_layers: Mapping[str, Mapping[str, CallCount]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,12 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "counts by timeline, ring and process are too low; an OOM kill or XID may be missing",
         "look for a driver that names timelines without end; else give the agent CPU",
     ),
+    "lost_communicators": LossMeaning(
+        "a communicator, or which layer counts a process's calls, is not known, the map is full",
+        "collectives of that communicator are counted by call only; calls of the runtime may be counted that"
+        " its driver answered without being called",
+        "look for a program that makes communicators without end",
+    ),
     "lost_batch_sizes": LossMeaning(
         "a batched copy had more than 64 parts, only their sizes were read",
         "bytes of that call are too few; its count and time are right",

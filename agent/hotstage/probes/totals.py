@@ -2,8 +2,8 @@
 """Exact sums of calls by name and process, kept beyond the life of both the process and its entries in the
 kernel.
 
-Pure arithmetic on rows that others read; nothing is looked up here. Layers are never added up: only the
-driver's calls (layer 0) are summed.
+Pure arithmetic on rows that others read; nothing is looked up here. Layers are never added up: the sums are
+of the driver's calls, the others stand beside them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,19 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from hotstage.probes.catalogue import calls_by_id
+from hotstage.probes.catalogue import calls_by_id, layers_by_id
+from hotstage.probes.catalogue.spec import Layer
 from hotstage.probes.coverage import CallCount, CallTotals
 from hotstage.probes.maps.kernel import Forgotten
+from hotstage.probes.maps.layout import CALLS_MAX
 
 DEPARTED_LIMIT = 1024
 """Processes that have gone and are still told apart; older ones stay in the sums by call."""
 
 CountsByCall = Mapping[int, int]
+
+_IS_RUNTIME = np.zeros(CALLS_MAX, np.bool_)
+_IS_RUNTIME[[call_id for call_id, layer in layers_by_id().items() if layer is Layer.RUNTIME]] = True
 
 
 class TotalsBook:
@@ -31,6 +36,7 @@ class TotalsBook:
         self._departed: OrderedDict[int, dict[int, int]] = OrderedDict()
         self._older: dict[int, int] = defaultdict(int)
         self._names = {call_id: call.name for call_id, call in calls_by_id().items()}
+        self._layers = layers_by_id()
 
     def keep(self, forgotten: Forgotten) -> None:
         """Take over the last rows of processes that have gone; calls open at their end are counted, as
@@ -65,13 +71,22 @@ class TotalsBook:
             for call, count in calls.items():
                 by_call[call] += count
                 open_by_call[call] += opened[pid][call] if pid in opened else 0
+        driver = self._of(Layer.DRIVER, by_call)
+        by_pid = {pid: self._of(Layer.DRIVER, calls) for pid, calls in sorted(counted.items())}
         return CallTotals(
-            counted=sum(by_call.values()),
-            open=sum(open_by_call.values()),
+            counted=sum(driver.values()),
+            open=sum(self._of(Layer.DRIVER, open_by_call).values()),
             lost=lost,
-            by_call=self._named(by_call, open_by_call),
-            by_pid={pid: self._named(calls, opened.get(pid, {})) for pid, calls in sorted(counted.items())},
+            by_call=self._named(driver, open_by_call),
+            by_pid={pid: self._named(calls, opened.get(pid, {})) for pid, calls in by_pid.items() if calls},
+            other_layers={
+                layer.name.lower(): self._named(self._of(layer, by_call), open_by_call)
+                for layer in (Layer.RUNTIME, Layer.LIBRARY)
+            },
         )
+
+    def _of(self, layer: Layer, calls: CountsByCall) -> CountsByCall:
+        return {call: n for call, n in calls.items() if self._layers.get(call, Layer.DRIVER) is layer}
 
     def _named(self, counted: CountsByCall, opened: CountsByCall) -> dict[str, CallCount]:
         return {
@@ -88,14 +103,15 @@ class TotalsBook:
 
 
 def _counts(keys: NDArray[np.void], stats: NDArray[np.void]) -> list[tuple[int, int, int]]:
-    """(pid, call, count) of driver calls, stages and devices added up."""
-    is_driver = keys["layer"] == 0
-    packed = keys["tgid"][is_driver].astype(np.uint64) << np.uint64(16) | keys["call"][is_driver]
-    return _grouped(packed, stats["count"][is_driver])
+    """(pid, call, count), stages and devices added up."""
+    packed = keys["tgid"].astype(np.uint64) << np.uint64(16) | keys["call"]
+    return _grouped(packed, stats["count"])
 
 
 def _open_calls(threads: NDArray[np.void]) -> list[tuple[int, int, int]]:
-    """(pid, call, number of calls in flight), the calls around the innermost one included."""
+    """(pid, call, number of calls in flight), the calls around the innermost one included. Whether one of
+    the runtime counts is known at its return only.
+    """
     depth = threads["depth"].astype(np.int64)
     inner = threads[depth > 0]
     packed = [inner["tgid"].astype(np.uint64) << np.uint64(16) | inner["call"]]
@@ -103,6 +119,7 @@ def _open_calls(threads: NDArray[np.void]) -> list[tuple[int, int, int]]:
         outer = threads[depth > level + 1]
         packed.append(outer["tgid"].astype(np.uint64) << np.uint64(16) | outer["frames"]["call"][:, level])
     every = np.concatenate(packed)
+    every = every[~_IS_RUNTIME[np.minimum(every & np.uint64(0xFFFF), CALLS_MAX - 1).astype(np.int64)]]
     return _grouped(every, np.ones(len(every), np.uint64))
 
 

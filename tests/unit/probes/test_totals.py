@@ -17,13 +17,14 @@ from hotstage.probes.maps.layout import (
 from hotstage.probes.totals import DEPARTED_LIMIT, TotalsBook
 
 LAUNCH, SYNC, EVENT = 1, 64, 65
+CUDA_MALLOC, ALL_REDUCE = 200, 288
 
 
-def rows(*counts: tuple[int, int, int], layer: int = 0) -> tuple[NDArray[np.void], NDArray[np.void]]:
+def rows(*counts: tuple[int, int, int]) -> tuple[NDArray[np.void], NDArray[np.void]]:
     """(pid, call, count) → keys and stats."""
     keys, stats = np.zeros(len(counts), CALL_KEY_DTYPE), np.zeros(len(counts), CALL_STAT_DTYPE)
     for index, (pid, call, count) in enumerate(counts):
-        keys[index]["tgid"], keys[index]["call"], keys[index]["layer"] = pid, call, layer
+        keys[index]["tgid"], keys[index]["call"] = pid, call
         keys[index]["stage"] = index
         stats[index]["count"] = count
     return keys, stats
@@ -77,8 +78,20 @@ def test_many_dead_are_folded_into_the_sums_by_call() -> None:
     assert len(totals.by_pid) == DEPARTED_LIMIT
 
 
-def test_the_runtime_layer_is_not_added_to_the_drivers() -> None:
-    assert TotalsBook().sum(*rows((7, LAUNCH, 11), layer=1), NOBODY, 0).counted == 0
+def test_other_layers_are_told_and_never_added_to_the_drivers() -> None:
+    keys, stats = rows((7, LAUNCH, 11), (7, CUDA_MALLOC, 5), (7, ALL_REDUCE, 3))
+    totals = TotalsBook().sum(keys, stats, NOBODY, 0)
+    assert (totals.counted, totals.by_call) == (11, {"cuLaunchKernel": CallCount(11, 0)})
+    assert totals.other_layers == {
+        "runtime": {"cudaMalloc": CallCount(5, 0)},
+        "library": {"ncclAllReduce": CallCount(3, 0)},
+    }
+
+
+def test_a_call_of_the_runtime_in_flight_may_never_count() -> None:
+    totals = TotalsBook().sum(*rows(), thread(7, ALL_REDUCE, CUDA_MALLOC, SYNC), 0)
+    assert (totals.counted, totals.open) == (1, 1)
+    assert totals.other_layers == {"runtime": {}, "library": {"ncclAllReduce": CallCount(1, 1)}}
 
 
 def test_large_counts_are_exact() -> None:

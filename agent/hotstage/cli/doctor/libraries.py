@@ -17,19 +17,12 @@ from hotstage.cli.doctor.library_scan import LibraryFile, Plan, Scan, User, scan
 from hotstage.cli.doctor.peers import agent_coverage
 from hotstage.cli.doctor.privileges import read_sets
 from hotstage.host.capabilities import held
-from hotstage.probes.catalogue import LIBRARIES
 
 LIBS = Area.LIBRARIES
 _SHOWN_USERS = 4
 _SHOWN_NAMES = 6
 _VERSION = re.compile(r"\.so\.(\d[\d.]*)$")
 _TO_OPEN = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; CAP_CHECKPOINT_RESTORE for deleted libraries"
-_CATALOGUED = frozenset(spec.kind for spec in LIBRARIES)
-_NOT_PROBED = {
-    "libcudart": "its launches are counted in libcuda, which it calls",
-    "libnccl": "its kernels are counted in libcuda; the collectives themselves are not told apart yet",
-    "libcudnn": "its kernels are counted in libcuda",
-}
 
 
 def check_libraries(host: Host) -> Iterator[Finding]:
@@ -111,9 +104,6 @@ def _file(host: Host, file: LibraryFile, probed_by_agent: frozenset[str] | None)
         "is_deleted": plan.is_unlinked,
     }
     built = f", build-id {plan.build_id[:12]}" if plan.build_id else ", no build-id"
-    if file.kind not in _CATALOGUED:
-        reason = _NOT_PROBED.get(file.kind, "the catalogue has no call of it")
-        return Finding(LIBS, file.kind, Status.ABSENT, f"{where}{built}: not probed, {reason}", data=data)
     status, told, remedy = _judge(host, plan, file, probed_by_agent)
     return Finding(LIBS, file.kind, status, f"{where}{built}: {told}", remedy, data=data)
 
@@ -123,7 +113,7 @@ def _judge(
 ) -> tuple[Status, str, str | None]:
     """What would be probed; the status and the remedy beside it."""
     if not plan.points:
-        reasons = sorted({miss.reason for miss in plan.missed})
+        reasons = sorted({miss.reason for miss in plan.missed if not miss.is_expected})
         return (
             Status.WARN,
             f"none of its calls can be probed ({'; '.join(reasons)})",
@@ -137,8 +127,11 @@ def _judge(
     status, remedy = Status.OK, None
     if share < 0.98 and file.kind == "libcuda":
         parts.append(f"{plan.points - plan.emulated} are single-stepped, at about ten times the cost")
-    for reason in dict.fromkeys(miss.reason for miss in plan.missed):
-        parts.append(f"{reason}: {_named([miss.symbol for miss in plan.missed if miss.reason == reason])}")
+    unexpected = [miss for miss in plan.missed if not miss.is_expected]
+    for reason in dict.fromkeys(miss.reason for miss in unexpected):
+        parts.append(f"{reason}: {_named([miss.symbol for miss in unexpected if miss.reason == reason])}")
+    if len(unexpected) < len(plan.missed):
+        parts.append(f"{len(plan.missed) - len(unexpected)} not wanted, or newer than this library")
     if plan.is_unlinked or any(user.is_deleted for user in file.users):
         parts.append("its file is deleted: only processes that have it already are reached")
     if plan.is_patched is None:

@@ -13,6 +13,10 @@ from hotstage.probes.loader.base import PointKind
 _TIMED = PointKind.TIMED
 
 
+def _twin(name: str) -> str:
+    return f"{name}_ptsz" if "Async" in name else f"{name}_ptds"
+
+
 def launch(
     call_id: int,
     name: str,
@@ -95,13 +99,12 @@ def copy(
     until: str = "",
 ) -> CallSpec:
     """Moves bytes. `size` 0: how many stands nowhere that a probe may look."""
-    twins = (f"{name}_ptsz" if stream else f"{name}_ptds",)
     return CallSpec(
         call_id=call_id,
         name=name,
         kind=_TIMED,
         family=Family.COPY,
-        variants=twins if twin else (),
+        variants=(_twin(name),) if twin else (),
         bytes_argument=size,
         factor_argument=factor,
         stream_argument=stream,
@@ -121,7 +124,7 @@ def fill(
         name=name,
         kind=_TIMED,
         family=Family.MEMSET,
-        variants=(f"{name}_ptsz" if stream else f"{name}_ptds",),
+        variants=(_twin(name),),
         bytes_argument=size,
         factor_argument=factor,
         bytes_per_element=element_bytes,

@@ -8,6 +8,7 @@ an argument is `bpf/include/arguments.h`'s matter: six registers and then the st
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -29,8 +30,16 @@ the first argument (cuda.h); the sum of as many sizes behind the third argument 
 GRID_IN_LAUNCH_CONFIG = 64
 """The grid is the first three members behind the first argument (CUlaunchConfig in cuda.h)."""
 
+RANKS_IN_ORDER = 64
+"""The first argument has a communicator for each rank, in order (ncclCommInitAll)."""
+
 _LAST_STACK_ARGUMENT = 9
 _SIZES_IN_MEMORY = (BYTES_IN_2D, BYTES_IN_3D, BYTES_IN_BATCH)
+
+
+def by_machine(*, x86_64: int, aarch64: int) -> int:
+    """An argument's position behind a structure that is passed by value, on this machine."""
+    return aarch64 if platform.machine() == "aarch64" else x86_64
 
 
 class Family(StrEnum):
@@ -53,6 +62,10 @@ class Family(StrEnum):
     ACCESS = "access"
     EVENT = "event"
     MODULE = "module"
+    COLLECTIVE = "collective"
+    COMMUNICATOR = "communicator"
+    DNN = "dnn"
+    DECODE = "decode"
 
 
 class Layer(IntEnum):
@@ -104,6 +117,9 @@ class Effect(IntEnum):
     POOL_ATTRIBUTE = 14
     MEMORY_REGISTER = 15
     CONTEXT_END = 16
+    COMMUNICATOR_NEW = 17
+    COMMUNICATOR_USE = 18
+    COMMUNICATOR_GONE = 19
 
 
 class Memory(IntEnum):
@@ -182,6 +198,12 @@ class CallSpec:
     """Of a USDT probe, `name` being `provider:name`: which arguments its program takes; () = a function."""
     is_essential: bool = False
     """Probed on rung P too, where every probe costs 0.1 s to detach."""
+    type_argument: int = 0
+    """Where the type stands that `bytes_argument` counts elements of (ncclDataType_t)."""
+    rank_argument: int = 0
+    """Of a new communicator's rank; its size is in `factor_argument`."""
+    no_error: int = 0
+    """A result beside 0 that is no error."""
     tier: Tier = Tier.T1
     since: str = ""
     """The oldest version that is known to have `name`: a driver (`550`), or a release of CUDA (`13.5`); empty
@@ -197,7 +219,7 @@ class CallSpec:
             raise ValueError(
                 f"{self.name}: {self.bytes_per_element} bytes an element is no power of two up to 8"
             )
-        for position in (self.bytes_argument, self.factor_argument, self.device_argument):
+        for position in (self.bytes_argument, self.factor_argument, self._handle_argument):
             if not 0 <= position <= 6 and position not in _SIZES_IN_MEMORY:
                 raise ValueError(f"{self.name}: argument {position} is not in a register (1..6, 0 = none)")
         if (
@@ -211,6 +233,11 @@ class CallSpec:
             raise ValueError(f"{self.name}: no way to read a grid from argument {self.grid_argument}")
         if (self.direction is not None) != (self.family is Family.COPY):
             raise ValueError(f"{self.name}: copies have a direction, and only they")
+
+    @property
+    def _handle_argument(self) -> int:
+        """0 for a communicator, which may lie on the stack."""
+        return 0 if self.effect is Effect.COMMUNICATOR_USE else self.device_argument
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -276,4 +303,7 @@ def call_spec_table(libraries: tuple[LibrarySpec, ...]) -> NDArray[np.void]:
             row["step"] = call.step
             row["grid_argument"] = call.grid_argument
             row["detail"] = call.detail
+            row["type_argument"] = call.type_argument
+            row["rank_argument"] = call.rank_argument
+            row["no_error"] = call.no_error
     return table

@@ -33,6 +33,7 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("libcudart", re.compile(r"/libcudart\.so[^/]*$")),
     ("libnccl", re.compile(r"/libnccl\.so[^/]*$")),
     ("libcudnn", re.compile(r"/libcudnn\.so\.[0-9]+[^/]*$")),
+    ("libavcodec", re.compile(r"/libavcodec(-[0-9a-f]+)?\.so[^/]*$")),
     ("torch_nvtx", re.compile(r"/libtorch_python\.so$")),
     ("libc10", re.compile(r"/libc10\.so$")),
     ("libc10_cuda", re.compile(r"/libc10_cuda\.so$")),

@@ -30,6 +30,7 @@ class PointKind(StrEnum):
 
     LAUNCH = "launch"
     TIMED = "timed"
+    OUTER = "outer"
     STAGE_BEGIN = "stage_begin"
     STAGE_END = "stage_end"
     SPAN_BEGIN = "span_begin"

@@ -24,6 +24,8 @@ class Side:
 _TIMED_SESSION = (Side("timed_session", is_session=True),)
 # Returns first: a call that begins between both links then has no frame that nothing would ever take off.
 _TIMED_PAIR = (Side("timed_exit", on_return=True), Side("timed_enter"))
+_OUTER_SESSION = (Side("outer_session", is_session=True),)
+_OUTER_PAIR = (Side("outer_exit", on_return=True), Side("outer_enter"))
 
 _ENTRY_ONLY: dict[PointKind, tuple[Side, ...]] = {
     PointKind.LAUNCH: (Side("launch"),),
@@ -47,9 +49,9 @@ _ENTRY_ONLY: dict[PointKind, tuple[Side, ...]] = {
 }
 
 PROGRAMS: dict[Rung, dict[PointKind, tuple[Side, ...]]] = {
-    Rung.SESSION: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_SESSION},
-    Rung.MULTI: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_PAIR},
-    Rung.PERF: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_PAIR},
+    Rung.SESSION: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_SESSION, PointKind.OUTER: _OUTER_SESSION},
+    Rung.MULTI: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_PAIR, PointKind.OUTER: _OUTER_PAIR},
+    Rung.PERF: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_PAIR, PointKind.OUTER: _OUTER_PAIR},
 }
 
 MAPS = (
@@ -62,6 +64,8 @@ MAPS = (
     "free_histograms",
     "contexts",
     "device_uuids",
+    "communicators",
+    "drivers_seen",
     "stage_rules",
     "burst_rings",
     "phase_limits",

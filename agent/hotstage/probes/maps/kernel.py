@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hotstage.probes import bpf
 from hotstage.probes.maps import layout
 from hotstage.probes.maps.bursts import BurstMaps
+from hotstage.probes.maps.communicators import CommunicatorMaps
 from hotstage.probes.maps.histograms import HistogramSlots
 from hotstage.probes.maps.inference import InferenceMaps
 from hotstage.probes.maps.ledger import LedgerMaps
@@ -89,6 +90,8 @@ class KernelMaps:
         """Bursts of unmarked launches, and which of them are prefill and decode."""
         self.ledger = LedgerMaps(fds)
         """What memory is allocated."""
+        self.communicators = CommunicatorMaps(fds)
+        """NCCL's, and which processes the runtime does not count in."""
 
     def prepare(self, call_specs: NDArray[np.void], *, slow_call_ns: int, event_gap_ns: int) -> None:
         """Write what the programs read: once after load, before anything is attached."""
@@ -127,6 +130,7 @@ class KernelMaps:
             Share.STREAMS: streams,
             Share.ALLOCATIONS: self.ledger.capacity,
             Share.BLOCKS: self.torch.capacity,
+            Share.COMMUNICATORS: self.communicators.capacity,
         }
 
     def learn(self, is_learning: bool) -> None:
@@ -252,6 +256,7 @@ class KernelMaps:
             reader.delete(map_keys[np.isin(map_keys["tgid"], gone)])
         self.inference.forget(pids)
         self.torch.forget(pids)
+        self.communicators.forget(pids)
         return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests)
 
     def forget_threads(self, tids: Collection[int]) -> NDArray[np.void]:

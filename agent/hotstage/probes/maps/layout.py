@@ -64,6 +64,7 @@ class Loss(IntEnum):
     LOST_BLOCKS = 25
     LOST_SCHEDULING = 27
     LOST_DRIVER_EVENTS = 28
+    LOST_COMMUNICATORS = 30
     LOST_BATCH_SIZES = 31
     LOST_BURSTS = 32
 
@@ -131,6 +132,10 @@ CALL_SPEC_DTYPE = np.dtype(
         ("grid_argument", "u1"),
         ("detail", "u1"),
         ("pad", "u1"),
+        ("type_argument", "u1"),
+        ("rank_argument", "u1"),
+        ("no_error", "i1"),
+        ("pad_end", "u1"),
     ]
 )
 SHARES = 8
@@ -176,7 +181,7 @@ CALL_FRAME_DTYPE = np.dtype(
         ("third_argument", "<u8"),
         ("ordinal", "<u4"),
         ("call", "<u2"),
-        ("pad", "<u2"),
+        ("flags", "<u2"),
     ]
 )
 _THREAD_STATE_FIELDS = [

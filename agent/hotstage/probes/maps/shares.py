@@ -15,3 +15,4 @@ class Share(IntEnum):
     STREAMS = 3
     ALLOCATIONS = 4
     BLOCKS = 5
+    COMMUNICATORS = 7

@@ -60,9 +60,9 @@ def test_one_file_is_told_once_with_all_its_users(alone, by_name):
     line = map_file(alone, 100, "/usr/lib/libcudart.so.12")
     alone.write({"proc/100/maps": line, "proc/200/maps": line})
     found = by_name(check_libraries(alone))["libcudart"]
-    assert found.status is Status.ABSENT
+    assert found.status is Status.WARN
     assert "in 2 processes (100 python3, 200 vllm in container 4f3a4f3a4f3a)" in found.detail
-    assert found.detail.endswith("not probed, its launches are counted in libcuda, which it calls")
+    assert found.detail.endswith("none of its calls can be probed (not exported)")
     assert [user["container"] for user in found.data["users"]] == [None, "4f3a4f3a4f3a"]
     assert found.data["version"] == "12"
 

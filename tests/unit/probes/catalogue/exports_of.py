@@ -23,13 +23,15 @@ WORK = {
         r"|GetUuid_v2|GetFunction$|LibraryGetKernel$"
     ),
     "libcudart": re.compile(
-        rf"Launch|AddCallback|[mM]alloc|{_MEMORY}|{_WAITS}|{_GRAPHS}|Stream(?:Create|Destroy)|DeviceReset"
-        r"|Pool(?:Create|Destroy|Trim)|Host(?:Register|Unregister)"
+        rf"Launch|AddCallback|[mM]alloc|{_MEMORY}|{_WAITS}|{_GRAPHS}|Stream(?:Create|Destroy)|DeviceReset|IpcOpenMem|IpcCloseMem"
+        r"|Pool(?:Create|Destroy|Trim)|Host(?:Register|Unregister)|SetDevice$"
     ),
     "libnccl": re.compile(
         r"Reduce|Gather|Scatter|cast|AlltoAll|Send|Recv|Signal|Group|Comm|Mem(?:Alloc|Free)"
     ),
-    "libcudnn": re.compile(r"Forward|Backward|Execute|CTCLoss|PopulateCudaGraph|UpdateCudaGraph|SetStream"),
+    "libcudnn": re.compile(
+        r"Forward|Backward|Execute|CTCLoss|PopulateCudaGraph|UpdateCudaGraph|SetStream|cudnnCreate$"
+    ),
 }
 """Names that launch, take, move, fill, wait, capture or speak to other GPUs."""
 

@@ -35,6 +35,41 @@ IGNORED: dict[str, tuple[tuple[str, str], ...]] = {
         (r"cuTensorMapSetAllocationClass", "describes a tensor"),
         (r"cudbg\w+", "the debugger's"),
     ),
+    "libcudart": (
+        (r"__cudaLaunchKernel(_ptsz)?", "ends in cudaLaunchKernel: probing both would count twice"),
+        (r"cudaEvent(Create|Destroy|ElapsedTime)\w*", "events, counted in the driver where they are wanted"),
+        (
+            r"cudaStream(Create|Destroy)\w*|cudaExecutionCtxStreamCreate",
+            "streams, known by the driver's calls",
+        ),
+        (r"cudaExecutionCtxWaitEvent", "orders a whole context, used by nothing known"),
+        (r"cudaGraph(Add|Exec|Mem|Event)?\w*Node\w*", "describes a graph; its launches are what runs"),
+        (
+            r"cudaStream(GetCaptureInfo|UpdateCaptureDependencies)\w*",
+            "asks about a capture, or changes its edges",
+        ),
+        (r"cudaThreadExchangeStreamCaptureMode", "says what a capture forbids"),
+    ),
+    "libnccl": (
+        (
+            r"ncclComm(Count|CuDevice|UserRank|GetUniqueId|MemStats|QueryProperties)",
+            "asks about a communicator",
+        ),
+        (r"ncclComm(Suspend|Resume)", "lets memory of a communicator go and takes it back"),
+        (
+            r"ncclCommWindow(Deregister|Register)|ncclDevComm(Create|Destroy)",
+            "communication from within kernels",
+        ),
+        (r"ncclGroupSimulateEnd", "estimates a group"),
+    ),
+    "libcudnn": (
+        (r"cudnn\w*Backward\w*|cudnn\w*Training\w*", "training; its kernels are counted in the driver"),
+        (r"cudnn(Get|Set|Create|Destroy|Find)\w+", "asks, or describes"),
+        (
+            r"cudnn(B2B|Causal|FFT|LongFFT|Gnn|SpatialTf|Divisive)\w*Forward",
+            "rare; kernels counted in the driver",
+        ),
+    ),
 }
 
 

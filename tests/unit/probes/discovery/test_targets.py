@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hotstage.probes.catalogue import LIBRARIES
+from hotstage.probes.catalogue.spec import Tier
 from hotstage.probes.discovery.elf import read_elf
 from hotstage.probes.discovery.libraries import ParsedLibrary
 from hotstage.probes.discovery.processes import Mapping
@@ -101,7 +102,25 @@ def test_two_names_of_one_address_are_probed_once(parse: Parse) -> None:
 
 
 def test_a_kind_without_a_catalogue_gives_nothing(parse: Parse) -> None:
-    assert plan(parse(["cudaMalloc"], {0: PUSH}, kind="libcudart"), LIBRARIES) == ((), ())
+    assert plan(parse(["cublasCreate_v2"], {0: PUSH}, kind="libcublas"), LIBRARIES) == ((), ())
+
+
+def test_a_call_above_the_tier_and_one_that_is_newer_are_left_out_as_expected(parse: Parse) -> None:
+    parsed = parse(["cuLaunchKernel", "cuEventRecord"], {0: PUSH, 1: PUSH})
+    points, missed = plan(parsed, LIBRARIES)
+    assert [point.symbol for point in points] == ["cuLaunchKernel"]
+    by_name = {miss.symbol: miss for miss in missed}
+    assert by_name["cuEventRecord"].is_expected and "probes.tier" in by_name["cuEventRecord"].reason
+    assert by_name["cuMemcpyBatchAsync"].is_expected
+    assert not by_name["cuMemFree_v2"].is_expected
+    assert len(plan(parsed, LIBRARIES, tier=Tier.T2)[0]) == 2
+
+
+def test_a_new_variant_of_a_known_name_is_told_and_not_probed(parse: Parse) -> None:
+    points, missed = plan(parse(["cuMemAlloc_v3"], {0: PUSH}), LIBRARIES)
+    assert not points
+    (found,) = [miss for miss in missed if miss.symbol == "cuMemAlloc_v3"]
+    assert "new variant of cuMemAlloc_v2" in found.reason and not found.is_expected
 
 
 def test_a_probe_that_is_there_already_shows_in_memory(parse: Parse, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hotstage.probes.maps import layout
 @pytest.mark.parametrize(
     ("dtype", "size"),
     [
-        (layout.CALL_SPEC_DTYPE, 12),
+        (layout.CALL_SPEC_DTYPE, 16),
         (layout.CALL_KEY_DTYPE, 12),
         (layout.CALL_STAT_DTYPE, 48),
         (layout.THREAD_STATE_DTYPE, 472),

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL's communicators as the kernel keeps them: rank, size, and how far each has come.
+
+All ranks of a communicator make the same collectives in the same order, so `calls` is a sequence number that
+ranks can be compared by while one of them hangs. Works on descriptors; it never looks at /proc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hotstage.probes.maps.reader import HashReader
+
+NO_RANK = 2**32 - 1
+"""Of a communicator: nobody said as which rank of how many it was made."""
+COMMUNICATOR_KEY_DTYPE = np.dtype([("handle", "<u8"), ("tgid", "<u4"), ("pad", "<u4")])
+COMMUNICATOR_DTYPE = np.dtype(
+    [
+        ("first_ns", "<u8"),
+        ("last_ns", "<u8"),
+        ("calls", "<u8"),
+        ("bytes", "<u8"),
+        ("rank", "<u4"),
+        ("size", "<u4"),
+        ("last_tid", "<u4"),
+        ("last_call", "<u2"),
+        ("pad", "<u2"),
+    ]
+)
+
+_TGID_DTYPE = np.dtype([("tgid", "<u4")])
+_SEEN_DTYPE = np.dtype([("seen", "<u8")])
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """One ncclComm_t of one process.
+
+    `rank` and `size` are None where nobody said them: it was made before the attach, in a group, or by a
+    split. `calls` are entered ones, `size_bytes` what this rank passed to them. Times are CLOCK_MONOTONIC ns,
+    `last_ns` None before the first call.
+    """
+
+    pid: int
+    handle: int
+    rank: int | None
+    size: int | None
+    calls: int
+    size_bytes: int
+    first_ns: int
+    last_ns: int | None
+    last_call: int
+    last_tid: int
+
+
+class CommunicatorMaps:
+    """`communicators`, and `drivers_seen` beside it. One thread reads it."""
+
+    def __init__(self, fds: Mapping[str, int]) -> None:
+        self._communicators = HashReader(fds["communicators"], COMMUNICATOR_KEY_DTYPE, COMMUNICATOR_DTYPE)
+        self._drivers_seen = HashReader(fds["drivers_seen"], _TGID_DTYPE, _SEEN_DTYPE)
+
+    @property
+    def capacity(self) -> int:
+        """Entries that the map of communicators was loaded with."""
+        return self._communicators.capacity
+
+    def all(self) -> list[Communicator]:
+        """Every communicator of a living process, by process and in the order of their making."""
+        keys, values = self._communicators.read()
+        found = [
+            Communicator(
+                pid=int(key["tgid"]),
+                handle=int(key["handle"]),
+                rank=_told(int(value["rank"])),
+                size=_told(int(value["size"])),
+                calls=int(value["calls"]),
+                size_bytes=int(value["bytes"]),
+                first_ns=int(value["first_ns"]),
+                last_ns=int(value["last_ns"]) or None,
+                last_call=int(value["last_call"]),
+                last_tid=int(value["last_tid"]),
+            )
+            for key, value in zip(keys, values, strict=True)
+        ]
+        return sorted(found, key=lambda each: (each.pid, each.first_ns, each.handle))
+
+    def driver_is_seen(self, pid: int) -> bool:
+        """Whether the process's driver was seen inside a call of its runtime, which counts nothing since."""
+        return pid in self._drivers_seen.read()[0]["tgid"]
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Take out what belongs to processes that are gone."""
+        gone = np.fromiter(pids, np.uint32, len(pids))
+        for reader in (self._communicators, self._drivers_seen):
+            keys = reader.read()[0].copy()
+            reader.delete(keys[np.isin(keys["tgid"], gone)])
+
+
+def _told(value: int) -> int | None:
+    return None if value == NO_RANK else value

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A process that calls the three, as commands on stdin say: a verb and three numbers a line. */
+#include "layers.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t communicators[16];
+
+static void run(const char *verb, uint64_t count, uint64_t a, uint64_t b)
+{
+	struct layers_dim3 one = {1, 1, 1};
+	struct layers_id id = {"id"};
+	struct layers_shape shape = {.width_2d = a, .height_2d = b, .width_3d = a, .height_3d = b, .depth_3d = 3};
+	size_t sizes[128];
+	uint64_t out;
+
+	for (size_t i = 0; i < 128; i++)
+		sizes[i] = a;
+	for (uint64_t i = 0; i < count; i++) {
+		if (!strcmp(verb, "driver"))
+			cuMemAlloc_v2(&out, a);
+		else if (!strcmp(verb, "runtime"))
+			cudaMalloc(&out, a);
+		else if (!strcmp(verb, "sync"))
+			cudaStreamSynchronize(a);
+		else if (!strcmp(verb, "launch"))
+			cudaLaunchKernel((void *)a, one, one, 0, 0, b);
+		else if (!strcmp(verb, "copy2d"))
+			cuMemcpy2D_v2(&shape);
+		else if (!strcmp(verb, "copy3d"))
+			cuMemcpy3DAsync_v2(&shape, 0);
+		else if (!strcmp(verb, "batch"))
+			cuMemcpyBatchAsync(0, 0, sizes, b, 0, 0, 0, 0, 0);
+		else if (!strcmp(verb, "init"))
+			ncclCommInitRank(&communicators[0], (int)a, id, (int)b);
+		else if (!strcmp(verb, "all"))
+			ncclCommInitAll(communicators, (int)a, 0);
+		else if (!strcmp(verb, "split"))
+			ncclCommSplit(communicators[0], 0, 0, &communicators[1], 0);
+		else if (!strcmp(verb, "destroy"))
+			ncclCommDestroy(communicators[a]);
+		else if (!strcmp(verb, "allreduce"))
+			ncclAllReduce(0, 0, a, (int)b, 0, communicators[0], 5);
+		else if (!strcmp(verb, "busy"))
+			ncclAllReduce(0, 0, a, (int)b, 0, communicators[0], 7);
+		else if (!strcmp(verb, "bad"))
+			ncclAllReduce(0, 0, a, (int)b, 0, 0, 5);
+		else if (!strcmp(verb, "reduce"))
+			ncclReduce(0, 0, a, (int)b, 0, 0, communicators[0], 5);
+	}
+}
+
+int main(void)
+{
+	unsigned long long count, a, b;
+	char verb[32];
+
+	puts("ok");
+	fflush(stdout);
+	while (scanf("%31s %llu %llu %llu", verb, &count, &a, &b) == 4) {
+		run(verb, count, a, b);
+		puts("ok");
+		fflush(stdout);
+	}
+	return 0;
+}
