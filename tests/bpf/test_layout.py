@@ -14,10 +14,11 @@ from tests.bpf.conftest import SOURCES
 
 from hotstage.probes.catalogue.spec import ContextEnd, Effect, Memory, Step, Wait
 from hotstage.probes.maps import bursts, communicators, layout, ledger, scheduling, torch
+from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
 from hotstage.probes.maps.shares import Share
 
 STRUCTURES = {
-    "call_spec": layout.CALL_SPEC_DTYPE,
+    "call_spec": CALL_SPEC_DTYPE,
     "hotstage_settings": layout.SETTINGS_DTYPE,
     "process_share": layout.PROCESS_SHARE_DTYPE,
     "call_key": layout.CALL_KEY_DTYPE,

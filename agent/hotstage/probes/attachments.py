@@ -30,6 +30,7 @@ from hotstage.probes.held_libraries import (
 )
 from hotstage.probes.loader.base import Link, Loader
 from hotstage.probes.loader.links import detach
+from hotstage.probes.runtime_launches import RuntimeLaunches, without_driver
 
 IDLE_LIBRARIES_LIMIT = 32
 """Libraries kept attached although no process has them: the next process is then covered from its first
@@ -66,6 +67,7 @@ class Attachments:
         self._processes: dict[ProcessId, Process] = {}
         self._epochs: deque[Epoch] = deque(maxlen=EPOCHS_LIMIT)
         self._idle: set[HeldLibrary] = set()
+        self._runtime_launches = RuntimeLaunches(loader)
 
     # ---- told by the watch
 
@@ -150,7 +152,13 @@ class Attachments:
         self._departures.thread_gone(pid, tid, at_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Let go of libraries that nobody has: deleted files soon, others when there are too many."""
+        """Let go of libraries that nobody has: deleted files soon, others when there are too many. Launches
+        of a runtime come and go with the driver of its processes.
+        """
+        with self._attaching:
+            with self._lock:
+                uncovered = without_driver(self._processes.items())
+            self._runtime_launches.look(self._held.values(), uncovered, now_ns)
         if not self._idle:
             return
         with self._lock:
@@ -243,7 +251,7 @@ class Attachments:
             return HeldLibrary(candidate, LibraryState.ALIAS, now_ns, alias_of=twin, reason=reason)
         library = candidate.parsed.library
         try:
-            attachment = self._loader.attach(library, candidate.points)
+            attachment = self._loader.attach(library, candidate.own_points)
         except (HotstageError, OSError) as error:
             log.warning("attach failed", extra={"path": library.path, "reason": str(error)})
             return HeldLibrary(candidate, LibraryState.FAILED, now_ns, reason=str(error))

@@ -21,6 +21,8 @@ struct request_key request_key;
 struct request_event finished;
 struct call_event call;
 struct kernel_line_event line;
+struct communicator_key communicator_key;
+struct communicator communicator;
 struct context_key context;
 struct stage_rule_key rule_key;
 struct stage_rule rule;

@@ -151,7 +151,7 @@ _DEVICES = (
 
 
 def _outer(call: CallSpec) -> CallSpec:
-    return replace(call, kind=PointKind.OUTER)
+    return replace(call, kind=PointKind.OUTER, is_fallback=call.is_launch_class)
 
 
 CUDA_RUNTIME = LibrarySpec(

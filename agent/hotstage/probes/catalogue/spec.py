@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.probes.loader.base import PointKind
-from hotstage.probes.maps.layout import CALL_SPEC_DTYPE, CALLS_MAX
+from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
+from hotstage.probes.maps.layout import CALLS_MAX
 
 STREAM_IN_LAUNCH_CONFIG = 64
 """The stream stands 32 bytes behind the first argument (CUlaunchConfig.hStream in cuda.h, and the stream of
@@ -204,6 +205,8 @@ class CallSpec:
     """Of a new communicator's rank; its size is in `factor_argument`."""
     no_error: int = 0
     """A result beside 0 that is no error."""
+    is_fallback: bool = False
+    """Probed only while some process that has the library has no driver that is counted."""
     tier: Tier = Tier.T1
     since: str = ""
     """The oldest version that is known to have `name`: a driver (`550`), or a release of CUDA (`13.5`); empty

@@ -54,6 +54,11 @@ class Candidate:
     is_patched: bool
     trial: TrialReport | None = None
 
+    @property
+    def own_points(self) -> tuple[AttachPoint, ...]:
+        """Those that are attached whatever else is."""
+        return tuple(point for point in self.points if not point.is_fallback)
+
 
 def inspect_library(
     proc_root: Path,
@@ -75,7 +80,8 @@ def inspect_library(
         points, missed = plan(
             parsed, LIBRARIES, fast_placement=fast_placement, essential_only=essential_only, tier=tier
         )
-        is_patched = bool(points) and is_probed(proc_root, pid, mapping, parsed.library.fd, points)
+        own = [point for point in points if not point.is_fallback]
+        is_patched = bool(own) and is_probed(proc_root, pid, mapping, parsed.library.fd, own)
         trial = None
         if try_out is not None and points and not is_patched:
             points, trial = try_out(parsed, points)
@@ -179,6 +185,7 @@ def _point(spec: LibrarySpec, call: CallSpec, function: Symbol, code: bytes, fas
         is_emulated=placement.is_emulated,
         symbol_offset=function.offset,
         layer=spec.layer,
+        is_fallback=call.is_fallback,
     )
 
 

@@ -82,6 +82,8 @@ class AttachPoint:
     is_emulated: bool
     symbol_offset: int
     layer: int = 0
+    is_fallback: bool = False
+    """Attached only while some process's driver is not: `runtime_launches.py`."""
     semaphore_offset: int = 0
     operands: int = 0
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hotstage.probes import bpf
 from hotstage.probes.maps import layout
 from hotstage.probes.maps.bursts import BurstMaps
+from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
 from hotstage.probes.maps.communicators import CommunicatorMaps
 from hotstage.probes.maps.histograms import HistogramSlots
 from hotstage.probes.maps.inference import InferenceMaps
@@ -81,7 +82,7 @@ class KernelMaps:
         self._losses = mmap.mmap(fds["losses"], mmap.PAGESIZE, prot=mmap.PROT_READ)
         self._seen = np.empty(0, np.uint64), np.empty(0, np.uint64)
         self._settings = np.zeros(1, layout.SETTINGS_DTYPE)
-        self._specs: NDArray[np.void] = np.zeros(0, layout.CALL_SPEC_DTYPE)
+        self._specs: NDArray[np.void] = np.zeros(0, CALL_SPEC_DTYPE)
         self.torch = TorchMaps(fds)
         """What PyTorch's allocators hold; empty unless they are followed."""
         self.inference = InferenceMaps(fds, self._move_generation)

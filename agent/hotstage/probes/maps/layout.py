@@ -118,26 +118,6 @@ class EventKind(IntEnum):
     BATCH = 5
 
 
-CALL_SPEC_DTYPE = np.dtype(
-    [
-        ("bytes_argument", "u1"),
-        ("factor_argument", "u1"),
-        ("bytes_shift", "u1"),
-        ("stream_argument", "u1"),
-        ("effect", "u1"),
-        ("device_argument", "u1"),
-        ("wait", "u1"),
-        ("function_argument", "u1"),
-        ("step", "u1"),
-        ("grid_argument", "u1"),
-        ("detail", "u1"),
-        ("pad", "u1"),
-        ("type_argument", "u1"),
-        ("rank_argument", "u1"),
-        ("no_error", "i1"),
-        ("pad_end", "u1"),
-    ]
-)
 SHARES = 8
 """Maps of which one process may hold a share, `shares.Share`, and room for more."""
 SETTINGS_DTYPE = np.dtype(

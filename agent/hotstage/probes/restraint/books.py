@@ -234,7 +234,7 @@ class RestrainedAttachments(Attachments):
     def _try(self, held: HeldLibrary, pid: int) -> Attachment | None:
         library = held.candidate.parsed.library
         try:
-            return self._loader.attach(library, held.candidate.points, pid=pid)
+            return self._loader.attach(library, held.candidate.own_points, pid=pid)
         except (HotstageError, OSError) as error:
             log.warning("attach failed", extra={"path": library.path, "pid": pid, "reason": str(error)})
             held.reason = str(error)

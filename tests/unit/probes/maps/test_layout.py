@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from hotstage.probes.maps import layout
+from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
 
 
 @pytest.mark.parametrize(
     ("dtype", "size"),
     [
-        (layout.CALL_SPEC_DTYPE, 16),
+        (CALL_SPEC_DTYPE, 16),
         (layout.CALL_KEY_DTYPE, 12),
         (layout.CALL_STAT_DTYPE, 48),
         (layout.THREAD_STATE_DTYPE, 472),
