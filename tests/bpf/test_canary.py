@@ -27,6 +27,7 @@ from hotstage.probes.trial.canary import CALLS
 from hotstage.probes.trial.report import PlacementVerdict
 from hotstage.probes.trial.subject import NAME
 from hotstage.probes.trial.trials import LibraryTrials
+from hotstage.simhost.build import lay_out
 
 sys.path.insert(0, str(Path(__file__).parent))
 from targets import Target, wait_until
@@ -104,6 +105,19 @@ def test_a_placement_that_harms_goes_back_to_the_symbols(
     assert (report.placement, report.reason) == (REFUTED, reason)
     assert all(point.offset == point.symbol_offset and not point.is_emulated for point in tried)
     assert [point.symbol for point in tried] == [point.symbol for point in points]
+
+
+def test_the_simulated_driver_is_verified_and_hands_out_exported_functions_only(tmp_path: Path) -> None:
+    parsed, points = parse_driver(lay_out(tmp_path).libcuda)
+    trials = LibraryTrials(Rung.SESSION, SystemClock())
+    try:
+        _, report = trials.try_out(parsed, points)
+    finally:
+        trials.close()
+        os.close(parsed.library.fd)
+    assert report is not None and report.audit is not None
+    assert (report.placement, report.audit.internal, report.audit.unprobed) == (VERIFIED, (), ())
+    assert report.audit.answered > 100
 
 
 def test_the_engine_shows_a_verified_library_and_counts_nothing_of_the_trial(

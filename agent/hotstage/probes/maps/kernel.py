@@ -212,8 +212,8 @@ class KernelMaps:
         return dict(zip(pids["tgid"].tolist(), held["requests"].tolist(), strict=True))
 
     def holders(self) -> list[int]:
-        """Processes that hold a share of some map, or have a thread that was seen."""
-        return [*self._shares.read()[0]["tgid"].tolist(), *self.threads()["tgid"].tolist()]
+        """Processes that hold a share of some map, or have a thread that was seen; ascending."""
+        return sorted({*self._shares.read()[0]["tgid"].tolist(), *self.threads()["tgid"].tolist()})
 
     def device_uuids(self) -> dict[tuple[int, int], bytes]:
         """(pid, ordinal) → the 16 bytes that cuDeviceGetUuid_v2 gave."""

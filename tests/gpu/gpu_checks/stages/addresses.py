@@ -17,7 +17,7 @@ from gpu_checks.surroundings import Surroundings, compile_helper
 from gpu_checks.tallies import CALL_OF
 from gpu_checks.target import Target
 from hotstage.probes.trial import audit
-from hotstage.probes.trial.process import Subject
+from hotstage.probes.trial.process import Subject, TrialError
 from hotstage.probes.trial.trials import VERSION_FUNCTION
 
 ASK_NS = 30_000_000_000
@@ -51,14 +51,23 @@ def is_probed(libcuda: Libcuda, found: list[str]) -> bool:
     return any(libcuda.elf.functions[name].offset in probed_offsets(libcuda) for name in found)
 
 
-def asked(libcuda: Libcuda, section: Section) -> None:
-    """As the agent does: catalogued names, many versions, both kinds of default stream."""
+def replayed(libcuda: Libcuda) -> tuple[int, list[audit.Handed]]:
+    """The driver's version, and what its library hands out in a confined process. Raises TrialError."""
     with libcuda.path.open("rb") as file:
         deadline_ns = time.monotonic_ns() + ASK_NS
         with Subject(file.fileno(), deadline_ns, time.monotonic_ns) as subject:
             subject.wait_loaded()
             _, version, _ = subject.call(VERSION_FUNCTION, 1)
-            handed = audit.replay(subject, libcuda.elf, version) or []
+            return version, audit.replay(subject, libcuda.elf, version) or []
+
+
+def asked(libcuda: Libcuda, section: Section) -> None:
+    """As the agent does: catalogued names, many versions, both kinds of default stream."""
+    try:
+        version, handed = replayed(libcuda)
+    except TrialError as error:
+        section.not_run("what the driver hands out", f"its library answers no questions here: {error}")
+        return
     found = audit.summary(handed, version)
     now = [asdict(each) for each in handed if each.version == version]
     old = sorted(
