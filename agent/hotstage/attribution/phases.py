@@ -145,6 +145,11 @@ class _Kinds:
             return f"too few bring tokens back ({_bytes(self.output)}): up to {TOKENS_MOST} bytes would be"
         if not self._has_no_input() and self.least_output > FEW_TOKENS:
             return f"none ever brought back {FEW_TOKENS} bytes or less, as one that makes few tokens does"
+        if not self._feeds_itself() and np.percentile(self.input[self.decode], 90) <= SCALAR_BYTES:
+            return (
+                f"those with more work are given {_bytes(self.input[self.prompt])} as those that repeat are: "
+                "a prompt is input, unless another burst took it in"
+            )
         if not self._feeds_itself():
             return (
                 f"those that repeat are given {_bytes(self.input[self.decode])} each, in copies of "

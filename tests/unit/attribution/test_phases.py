@@ -174,6 +174,11 @@ def test_an_encoder_with_decodes_work_ends_the_telling() -> None:
     assert "another model's" in told(bursts).why
 
 
+def test_prompts_whose_input_went_to_another_burst_are_not_told() -> None:
+    bursts = [(head_, launches, 0, 0, output) for head_, launches, _, _, output in generation(3, 12)]
+    assert "unless another burst took it in" in told(bursts).why
+
+
 def test_too_little_is_told_in_words() -> None:
     assert "64 are the least" in told(list(generation(1, 1))[:30]).why
     few = [*[(head(1), LAUNCHES, 0, 0, 8)] * 200, *[(head(900), LAUNCHES, 7200, 7200, 8)] * (MIN_PROMPTS - 1)]
