@@ -9,7 +9,7 @@ TESTS := $(VENV)/.complete-tests
 PREFIX ?= /opt/hotstage
 DESTDIR ?=
 PYTEST := $(BIN)/python -m pytest
-SELECTED := not image and not clean_debian and not long and not torch
+SELECTED := not image and not clean_debian and not long and not other_kernels and not torch
 TORCH := torch==2.14.1
 
 .PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside long test-torch packages wheel deb image install uninstall
@@ -57,6 +57,10 @@ test-torch: setup-tests $(if $(TORCH_PYTHON),,.venv-torch/.complete) ## real PyT
 	@$(PYTHON) -m venv .venv-torch
 	@.venv-torch/bin/python -m pip install -qq --disable-pip-version-check $(TORCH) numpy
 	@touch $@
+
+test-kernels: setup-tests ## before a release: the kernels of Debian 12 and 13 under qemu, minutes
+	@$(PYTHON) deploy/system_packages.py --only qemu
+	$(PYTEST) -m other_kernels tests/kernels
 
 unit integration: setup-tests ## one layer of the tests
 	$(PYTEST) tests/$@

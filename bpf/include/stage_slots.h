@@ -72,6 +72,18 @@ static __always_inline __u32 slot_of(struct request_state *request, __u64 word, 
 	return own_slot_of(request, stage, may_claim);
 }
 
+/*
+ * The slot at a place, 0 where there is none. Verifiers up to 6.1 take no bound from a comparison
+ * of another copy of a number: here it is the very register that is compared and added.
+ */
+static __always_inline struct stage_slot *slot_at(struct request_state *request, __u64 place)
+{
+	asm volatile("" : "+r"(place));
+	if (place >= HOTSTAGE_STAGE_SLOTS)
+		return 0;
+	return &request->stages[place];
+}
+
 /* Who marks may say anything: a stage that there is none of is `other`, such a modality is unknown. */
 static __always_inline __u64 known_word(__u64 word)
 {
@@ -112,9 +124,9 @@ static __always_inline void open_slot(struct request_state *request, __u64 word,
 	if (HOTSTAGE_WORD_STAGE(word) == HOTSTAGE_NO_STAGE)
 		return;
 	place = slot_of(request, word, 1);
-	if (place >= HOTSTAGE_STAGE_SLOTS)
+	slot = slot_at(request, place);
+	if (!slot)
 		return;
-	slot = &request->stages[place];
 	if (!slot->open)
 		slot->began_ns = now;
 	if (!slot->open && !slot->count) {
@@ -137,13 +149,10 @@ static __always_inline void close_slot(struct request_state *request, __u64 word
 				       __u64 now)
 {
 	__u32 place = slot_of(request, word, 0);
-	struct stage_slot *slot;
+	struct stage_slot *slot = slot_at(request, place);
 
-	if (HOTSTAGE_WORD_STAGE(word) == HOTSTAGE_NO_STAGE || place >= HOTSTAGE_STAGE_SLOTS)
-		return;
 	/* An end without a begin: the begin was before the attach, or came under another word. */
-	slot = &request->stages[place];
-	if (!slot->open)
+	if (HOTSTAGE_WORD_STAGE(word) == HOTSTAGE_NO_STAGE || !slot || !slot->open)
 		return;
 	if (slot->count)
 		__sync_fetch_and_add(&slot->tokens, tokens_of(tokens));

@@ -92,9 +92,9 @@ static __always_inline void credit_request(struct request_state *request,
 	if (thread->stage == HOTSTAGE_NO_STAGE)
 		return;
 	place = slot_of(request, word, 0);
-	if (place >= HOTSTAGE_STAGE_SLOTS)
+	slot = slot_at(request, place);
+	if (!slot)
 		return;
-	slot = &request->stages[place];
 	if (done->run_queue_ns != UNKNOWN_NS)
 		add_wait(&slot->run_queue_us, done->run_queue_ns);
 	add_wait(&slot->sync_us, thread->wait_ns[WAIT_SYNC]);

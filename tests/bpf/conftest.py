@@ -29,6 +29,8 @@ from hotstage.probes.maps.kernel import KernelMaps
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCES = Path(__file__).parent / "target"
+PREBUILT = Path(os.environ["HOTSTAGE_TEST_TARGETS"]) if "HOTSTAGE_TEST_TARGETS" in os.environ else None
+"""Objects and targets are there already, where no compiler is: see tests/kernels."""
 DEADLINE_SECONDS = 20.0
 
 
@@ -40,7 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def objects() -> Path:
-    subprocess.run(["make", "-C", REPOSITORY / "bpf"], check=True, capture_output=True)
+    if PREBUILT is None:
+        subprocess.run(["make", "-C", REPOSITORY / "bpf"], check=True, capture_output=True)
     return REPOSITORY / "agent/hotstage/probes/objects"
 
 
@@ -53,15 +56,28 @@ class Build:
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    return build_targets(PREBUILT or tmp_path_factory.mktemp("target"))
+
+
+def build_targets(out: Path) -> Build:
+    """What is already in `out` is taken as it is."""
     # Not by the real names: an agent that runs on this host meanwhile would attach to them as well.
-    out = tmp_path_factory.mktemp("target")
     cuda, marks, workload = out / "libtarget_cuda.so", out / "libtarget_marks.so", out / "workload"
     for command in (
-        ["-shared", "-fPIC", "-o", cuda, SOURCES / "libcuda_entries.S", SOURCES / "libcuda_bodies.c"],
-        ["-shared", "-o", marks, SOURCES / "marks_entries.S"],
-        ["-o", workload, SOURCES / "workload.c", cuda, marks, f"-Wl,-rpath,{out}"],
+        [
+            "-shared",
+            "-fPIC",
+            f"-Wl,-soname,{cuda.name}",
+            "-o",
+            cuda,
+            SOURCES / "libcuda_entries.S",
+            SOURCES / "libcuda_bodies.c",
+        ],
+        ["-shared", f"-Wl,-soname,{marks.name}", "-o", marks, SOURCES / "marks_entries.S"],
+        ["-o", workload, SOURCES / "workload.c", cuda, marks, "-Wl,-rpath,$ORIGIN"],
     ):
-        subprocess.run(["gcc", "-O2", "-Wall", "-pthread", *command], check=True)
+        if not Path(command[command.index("-o") + 1]).exists():
+            subprocess.run(["gcc", "-O2", "-Wall", "-pthread", *command], check=True)
     return Build(cuda, marks, workload)
 
 
@@ -176,7 +192,14 @@ def start_probes(
     return Probes(loader, rung, maps, attached, cuda)
 
 
-WAYS = [("libbpf", rung) for rung in Rung] + [("bcc", Rung.MULTI)]
+def ways() -> list[tuple[str, Rung]]:
+    """Compilers and rungs; a machine that has not all of them says which (tests/kernels)."""
+    if "HOTSTAGE_TEST_RUNGS" in os.environ:
+        return [("libbpf", Rung(name)) for name in os.environ["HOTSTAGE_TEST_RUNGS"].split(",")]
+    return [("libbpf", rung) for rung in Rung] + [("bcc", Rung.MULTI)]
+
+
+WAYS = ways()
 
 
 @pytest.fixture(scope="session", params=WAYS, ids=lambda way: f"{way[0]}, rung {way[1]}")
@@ -205,7 +228,7 @@ def request_server(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """`target/requests.c`, for `start`."""
     from tests.bpf.request_server import build_server
 
-    return build_server(build, tmp_path_factory.mktemp("requests"))
+    return build_server(build, PREBUILT or tmp_path_factory.mktemp("requests"))
 
 
 @pytest.fixture
