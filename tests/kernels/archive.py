@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of Debian's releases, fetched by apt from the mirror that this machine uses, checked by Debian's keys."""
+"""Kernels of Debian's releases, by apt, from the mirror that this machine uses, checked by Debian's keys."""
 
 from __future__ import annotations
 
@@ -70,8 +70,9 @@ class Archive:
 
     def _apt(self, command: str, *words: str, cwd: Path | None = None) -> str:
         done = subprocess.run(
-            [command, *self._options, *words], cwd=cwd, capture_output=True, text=True, timeout=_SECONDS
-        )
+            [command, *self._options, *words],
+            cwd=cwd, capture_output=True, text=True, timeout=_SECONDS, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, f"{command} {words[0]}: {done.stderr[-2000:]}"
         return done.stdout
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.kernels.guest TESTS`: inside a booted kernel. One line of JSON for each thing that it tells.
+"""`python -m tests.kernels.guest TESTS`: inside a booted kernel. One line of JSON for each thing told.
 
 First the rungs, tried for real; then the tests, on the rungs that load.
 """

@@ -42,7 +42,8 @@ INIT = """\
 /bin/busybox ip link set lo up
 exec >/dev/ttyS1 2>&1
 cd {root}
-export PATH=/bin PYTHONPATH={path} PYTHONDONTWRITEBYTECODE=1 HOTSTAGE_TEST_TARGETS={targets} PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+export PATH=/bin PYTHONPATH={path} PYTHONDONTWRITEBYTECODE=1
+export HOTSTAGE_TEST_TARGETS={targets} PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 {python} -m tests.kernels.guest {tests}
 /bin/busybox sync
 /bin/busybox poweroff -f
@@ -116,8 +117,9 @@ def _imported(tests: Sequence[str]) -> list[str]:
         "print(json.dumps([int(code), files]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *tests], cwd=ROOT, capture_output=True, text=True, timeout=_SECONDS
-    )
+        [sys.executable, "-c", program, *tests],
+        cwd=ROOT, capture_output=True, text=True, timeout=_SECONDS, check=False,
+    )  # fmt: skip
     code, files = json.loads(done.stdout.splitlines()[-1])
     assert code == 0, f"the tests cannot be collected: {done.stderr[-2000:]}"
     inside = (Path(name).relative_to(SITE) for name in files if Path(name).is_relative_to(SITE))
@@ -137,13 +139,13 @@ def _libraries(programs: Iterable[Path]) -> Iterator[Path]:
     found = re.findall(r"libbpf\.so\.1 .*=> (\S+)", bpf)
     assert found, "libbpf.so.1 is not installed"
     for program in [*programs, Path(found[0])]:
-        told = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=_SECONDS).stdout
-        yield from (Path(name) for name in re.findall(r"(/\S+) \(0x", told))
+        told = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=_SECONDS, check=False)
+        yield from (Path(name) for name in re.findall(r"(/\S+) \(0x", told.stdout))
     yield Path(found[0])
 
 
 def _with_parents(paths: Iterable[Path]) -> set[Path]:
-    """The paths as they are without symbolic links, every folder above them, and the links; relative to `/`."""
+    """The paths without symbolic links, every folder above them, and the links; relative to `/`."""
     done: set[Path] = set()
     waiting = list(paths)
     while waiting:

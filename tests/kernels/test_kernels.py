@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's kernels, booted under qemu: the rungs that each must have, and the kernel tests on every one of them."""
+"""Debian's kernels, booted under qemu: the rungs that each must have, and the kernel tests on each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def guest(request: pytest.FixtureRequest, initramfs: Path, archive: Archive, tmp
     qemu = shutil.which("qemu-system-x86_64")
     assert qemu, "qemu is not installed: `make test-kernels` installs it"
     command = [
-        qemu, "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MIB), "-display", "none", "-no-reboot",
+        qemu, "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MIB),
+        "-display", "none", "-no-reboot",
         "-nic", "none", "-serial", "null", "-serial", f"file:{said}", "-kernel", str(kernel.image),
         "-initrd", str(initramfs), "-append", "console=ttyS0 quiet panic=-1",
     ]  # fmt: skip
