@@ -85,7 +85,10 @@ def _attach(programs: LoadedPrograms, target: Target, present: Sequence[Variant]
     attached: list[Link] = []
     for variant in present:
         point = target.point(variant.twin, variant.call_id or 1, PointKind.TIMED)
-        attached += [links.attach_side(programs, target.library, side, [point]) for side in variant.sides]
+        points = [point]
+        if variant.undo is not None:
+            points.append(target.point(*variant.undo, PointKind.TIMED))
+        attached += [links.attach_side(programs, target.library, side, points) for side in variant.sides]
     mark = target.point("hotstage_mark_stage_begin", 480, PointKind.STAGE_BEGIN)
     attached += links.attach(programs, target.library, [mark]).links
     return attached
@@ -101,13 +104,17 @@ def _run_slices(folder: Path, present: Sequence[Variant], rounds: int) -> tuple[
         str(rounds),
         str(CALLS_PER_SLICE),
     ]
-    command += [str(VISION_IMAGE), *(variant.twin for variant in present)]
+    command += [str(VISION_IMAGE), *map(_names, present)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         output, _ = process.communicate("go\n", timeout=300)
     if process.returncode:
         raise HotstageError(f"the measured process failed with {process.returncode}")
     lines = output.splitlines()[1:]
     return process.pid, np.array([[float(word) for word in line.split()[1:]] for line in lines])
+
+
+def _names(variant: Variant) -> str:
+    return variant.twin if variant.undo is None else f"{variant.twin}+{variant.undo[0]}"
 
 
 def _result(
@@ -121,10 +128,13 @@ def _result(
 ) -> Run:
     sample = maps.read_slow(0)
     counted = int(sample.stats["count"][sample.keys["tgid"] == pid].sum())
-    ours = sum(variant.call_id != 0 for variant in present)
+    ours = sum((variant.call_id != 0) + (variant.undo is not None) for variant in present)
     return Run(
         rung,
-        tuple(Measured(variant, row / CALLS_PER_SLICE) for variant, row in zip(present, slices, strict=True)),
+        tuple(
+            Measured(variant, row / (CALLS_PER_SLICE * (2 if variant.undo else 1)))
+            for variant, row in zip(present, slices, strict=True)
+        ),
         made=ours * rounds * (CALLS_PER_SLICE + 1),
         counted=counted,
         lost=sum(maps.losses().values()),

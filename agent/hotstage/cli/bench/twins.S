@@ -23,6 +23,8 @@
 	TWIN(twin_empty_session, BODY)
 	TWIN(twin_timed, BODY)
 	TWIN(twin_timed_bytes, BODY)
+	TWIN(twin_alloc, BODY)
+	TWIN(twin_free, BODY)
 	TWIN(twin_reference_count, BODY)
 	TWIN(twin_reference_pair, BODY)
 	TWIN(twin_bpftrace_count, BODY)

@@ -13,8 +13,10 @@ LAUNCH_CALL = 1
 """cuLaunchKernel: its stream is on the stack."""
 WAIT_CALL = 64
 """cuStreamSynchronize."""
-ALLOC_CALL = 16
-"""cuMemAlloc_v2: with bytes."""
+COPY_CALL = 40
+"""cuMemcpyHtoD_v2: with bytes."""
+ALLOC_CALL, FREE_CALL = 16, 21
+"""cuMemAlloc_v2 and cuMemFree_v2: into the memory ledger and out of it."""
 
 _EMPTY = (Side("empty"),)
 _EMPTY_PAIR = (Side("empty", on_return=True), Side("empty"))
@@ -30,6 +32,8 @@ class Variant:
     sides: tuple[Side, ...] = ()
     call_id: int = 0
     same_shape: str | None = None
+    undo: tuple[str, int] | None = None
+    """A second twin and its call, made after each call of the first; a call is one of both then."""
     command: str | None = None
     """Another tool that attaches to the twin by itself: `bpftrace` or `funclatency`."""
 
@@ -56,7 +60,8 @@ def variants(rung: Rung) -> tuple[Variant, ...]:
         *session,
         Variant("reference_pair", "twin_reference_pair", _REFERENCE_PAIR, same_shape="empty_pair"),
         Variant("timed", "twin_timed", timed, WAIT_CALL, same_shape=pair_like),
-        Variant("timed_alloc", "twin_timed_bytes", timed, ALLOC_CALL, same_shape=pair_like),
+        Variant("timed_bytes", "twin_timed_bytes", timed, COPY_CALL, same_shape=pair_like),
+        Variant("alloc_and_free", "twin_alloc", timed, ALLOC_CALL, pair_like, undo=("twin_free", FREE_CALL)),
         Variant("bpftrace_count", "twin_bpftrace_count", command="bpftrace", same_shape="empty"),
         Variant("bpftrace_pair", "twin_bpftrace_pair", command="bpftrace", same_shape="empty_pair"),
         Variant("funclatency", "twin_funclatency", command="funclatency", same_shape="empty_pair"),
