@@ -377,16 +377,24 @@ static __always_inline void note_failure(const struct thread_state *thread, __u3
 	sum->failed_ns = now;
 }
 
-/* A primary context is held once more; the first hold makes it. */
+/*
+ * A primary context is held once more; the first hold makes it. A process that had made other calls before
+ * the first one that was seen had a context already.
+ */
 static __always_inline void hold_primary(__u32 tgid, __u32 ordinal, __u64 context)
 {
 	struct device_key key = {.tgid = tgid, .ordinal = ordinal};
 	struct primary_context *known = bpf_map_lookup_elem(&primary_contexts, &key);
 	struct primary_context fresh = {.context = context, .holds = 1};
+	__u64 *kinds;
 
-	if (known && known->context == context)
+	if (known && known->context == context) {
 		__sync_fetch_and_add(&known->holds, 1);
-	else if (bpf_map_update_elem(&primary_contexts, &key, &fresh, BPF_ANY))
+		return;
+	}
+	kinds = share_of(tgid, SHARE_CALL_STATS);
+	fresh.kinds_before = kinds ? *kinds : ~0ULL;
+	if (bpf_map_update_elem(&primary_contexts, &key, &fresh, BPF_ANY))
 		count_loss(LOST_CONTEXTS);
 }
 

@@ -125,10 +125,11 @@ struct memory_pool {
 	__u32 pad;
 };
 
-/* primary_contexts[device_key] */
+/* primary_contexts[device_key]: as of the first hold that was seen. */
 struct primary_context {
 	__u64 context;
 	__u64 holds;
+	__u64 kinds_before; /* rows of call_stats that its process had by then, that of the hold too */
 };
 
 _Static_assert(sizeof(struct allocation_key) == 16, "allocation_key");
@@ -138,6 +139,6 @@ _Static_assert(sizeof(struct memory_sum) == 136, "memory_sum");
 _Static_assert(sizeof(struct memory_stage_key) == 8, "memory_stage_key");
 _Static_assert(sizeof(struct memory_stage) == 32, "memory_stage");
 _Static_assert(sizeof(struct memory_pool) == 56, "memory_pool");
-_Static_assert(sizeof(struct primary_context) == 16, "primary_context");
+_Static_assert(sizeof(struct primary_context) == 24, "primary_context");
 
 #endif

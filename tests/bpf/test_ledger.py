@@ -127,6 +127,21 @@ def test_a_kind_says_its_size_device_and_stage(probes: Probes, target: MemoryTar
     assert sum_of(probes, target.pid, DEVICE, "high_bytes") == 1009
 
 
+def test_whose_first_context_was_seen_has_allocated_nothing_before(
+    probes: Probes, start: Callable[[], MemoryTarget]
+) -> None:
+    whole, late = start(), start()
+    whole.do("primary", 0)
+    whole.new(0, DEVICE, 1)
+    whole.do("primary", 1)
+    for kind in (DEVICE, PITCHED, HOST, POOL):  # as a process does that had its context before the attach
+        late.new(0, kind, 1)
+    late.do("primary", 0)
+    begun = probes.maps.ledger.read().begun
+    assert whole.pid in begun
+    assert late.pid not in begun
+
+
 def test_a_failed_allocation_is_told_with_its_size(probes: Probes, target: MemoryTarget) -> None:
     target.new(0, DEVICE, TOO_MUCH)
     target.new(0, DEVICE, TOO_MUCH)

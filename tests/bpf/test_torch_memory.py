@@ -151,8 +151,8 @@ def wait_for(engine: ProbeEngine, pid: int, *also: str) -> None:
 
 
 def maps_of(engine: ProbeEngine) -> TorchMaps:
-    assert engine.torch_memory is not None
-    return engine.torch_memory.maps
+    assert engine.ledger.torch is not None
+    return engine.ledger.torch.maps
 
 
 def blocks(engine: ProbeEngine, pid: int) -> dict[int, tuple[int, int, int, int]]:
@@ -262,8 +262,8 @@ def test_a_process_keeps_a_quarter_of_the_blocks_and_the_rest_is_counted(watch, 
 
 
 def fragmentation(engine: ProbeEngine, pid: int) -> Fragmentation:
-    assert engine.torch_memory is not None
-    return engine.torch_memory.fragmentation()[pid, 0]
+    assert engine.ledger.torch is not None
+    return engine.ledger.torch.fragmentation()[pid, 0]
 
 
 def test_fragmentation_is_that_of_the_segments_that_blocks_were_cut_from(watch, run) -> None:
@@ -349,4 +349,4 @@ def test_switched_off_no_library_of_it_is_opened(watch, run) -> None:
     (process,) = (each for each in engine.coverage().processes if each.pid == program.pid)
     assert {library.kind for library in process.libraries} == {"marks"}
     assert program.do(["semaphores"]) == 0
-    assert engine.torch_memory is None
+    assert engine.ledger.torch is None

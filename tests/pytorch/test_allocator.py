@@ -83,11 +83,11 @@ def expected(snapshot: dict[str, Any]) -> Fragmentation:
 
 def followed(engine: ProbeEngine, pid: int, ordinal: int) -> tuple[list[Any], list[Any]]:
     """(segments, blocks) as the kernel's maps have them, sorted like the snapshot's."""
-    assert engine.torch_memory
-    rows = engine.torch_memory.maps.blocks()
+    assert engine.ledger.torch
+    rows = engine.ledger.torch.maps.blocks()
     rows = rows[(rows["tgid"] == pid) & (rows["device"] == ordinal)]
     blocks = sorted([int(row[name]) for name in ("address", "bytes", "requested_bytes")] for row in rows)
-    segments = engine.torch_memory.maps.segments()
+    segments = engine.ledger.torch.maps.segments()
     segments = segments[(segments["tgid"] == pid) & (segments["device"] == ordinal)]
     return sorted([int(row["address"]), int(row["bytes"])] for row in segments), blocks
 
@@ -100,7 +100,7 @@ def test_segments_and_blocks_are_those_of_the_allocator(seed: int, watch, start_
     for turn in range(ROUNDS):
         ordinal = turn % 2
         snapshot = program.do("work", OPERATIONS, ordinal)
-        found = engine.torch_memory.fragmentation()[program.pid, ordinal]
+        found = engine.ledger.torch.fragmentation()[program.pid, ordinal]
         assert found == expected(snapshot), found.reason
         segments, blocks = followed(engine, program.pid, ordinal)
         assert blocks == snapshot["allocated"]
@@ -115,13 +115,13 @@ def test_an_allocation_that_fails_is_told_and_changes_nothing(watch, start_progr
     wait_for(engine, program.pid, FOLLOWED)
     program.do("work", OPERATIONS, 0)
     assert "out of memory" in program.do("fail", 0)
-    rows = engine.torch_memory.maps.devices()
+    rows = engine.ledger.torch.maps.devices()
     (row,) = rows[rows["tgid"] == program.pid]
     assert (row["out_of_memory_total"], row["out_of_memory_requested_bytes"]) == (1, 100 << 30)
     snapshot = program.do("snapshot", 0)
-    assert engine.torch_memory.fragmentation()[program.pid, 0] == expected(snapshot)
+    assert engine.ledger.torch.fragmentation()[program.pid, 0] == expected(snapshot)
     empty = expected(program.do("forget", 0))
-    assert engine.torch_memory.fragmentation()[program.pid, 0] == empty
+    assert engine.ledger.torch.fragmentation()[program.pid, 0] == empty
     assert (empty.reserved_bytes, empty.allocated_bytes) == (0, 0)
 
 
@@ -131,7 +131,7 @@ def test_a_late_attach_gives_slack_and_says_why_there_is_no_more(watch, start_pr
     engine = watch()
     wait_for(engine, program.pid, FOLLOWED)
     stats = program.do("work", 20, 0)["stats"]
-    found = engine.torch_memory.fragmentation()[program.pid, 0]
+    found = engine.ledger.torch.fragmentation()[program.pid, 0]
     assert (found.basis, found.reason) == (Basis.POOL, "the allocator was at work before it was followed")
     assert found.allocated_bytes == stats["allocated_bytes.all.current"]
     assert found.reserved_bytes == stats["reserved_bytes.all.current"]

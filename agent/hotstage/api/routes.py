@@ -121,6 +121,10 @@ def components(api: Api, request: Request) -> Response:
     )
 
 
+def memory(api: Api, request: Request) -> Response:
+    return _of_view(api, "memory", lambda view: msgspec.structs.asdict(api.sources.memory()))
+
+
 def latency(api: Api, request: Request) -> Response:
     return _of_view(api, "latency", lambda view: msgspec.structs.asdict(api.sources.latency(view.at_ns)))
 
@@ -219,6 +223,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/classes", classes, "Finished requests by modality fingerprint and size"),
     Route("GET", "/v1/components", components, "Time of a request by stage and wait: mean, p95, variance"),
     Route("GET", "/v1/latency", latency, "First and further tokens by modality, and what made them"),
+    Route("GET", "/v1/memory", memory, "Memory of GPUs by process, kind and stage; fragmentation"),
     Route("GET", "/v1/windows", window_list, "Anomaly windows, newest first"),
     Route("GET", "/v1/windows/{id}", window_one, "One anomaly window"),
     Route(

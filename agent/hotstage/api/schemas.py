@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from hotstage.frame.latency_types import Components, Latency
+from hotstage.frame.memory_types import Memory
 from hotstage.stages.recovery import RecoveryPlan
 from hotstage.stages.snapshot_diff import SnapshotDiff
 from hotstage.stages.snapshot_types import Snapshot
@@ -27,8 +28,9 @@ FILES: dict[str, type[msgspec.Struct]] = {
     "waterfall.schema.json": Waterfall,
     "components.schema.json": Components,
     "latency.schema.json": Latency,
+    "memory.schema.json": Memory,
 }
-SERVED = (Snapshot, RecoveryPlan, Requests, Waterfall, Components, Latency)
+SERVED = (Snapshot, RecoveryPlan, Requests, Waterfall, Components, Latency, Memory)
 """What the HTTP API answers with; the difference of two snapshots is made by the command line."""
 
 

@@ -22,6 +22,7 @@ from hotstage.frame.class_table import ClassTable, no_classes
 from hotstage.frame.component_table import no_components
 from hotstage.frame.frame import Frame
 from hotstage.frame.latency_types import Components, Latency
+from hotstage.frame.memory_types import Memory, no_memory
 from hotstage.frame.token_latency import no_latency
 from hotstage.stages.snapshot_types import Snapshot
 from hotstage.stages.waterfall_types import Requests, Waterfall
@@ -80,6 +81,8 @@ class Sources:
     """The same → their time by stage and wait."""
     latency: Callable[[int], Latency] = no_latency
     """The same → their first tokens, and what made them."""
+    memory: Callable[[], Memory] = no_memory
+    """What is allocated, as of the last second."""
     waterfall: Callable[[str], Waterfall | None] = no_waterfall
     """(id or number) → a finished request, None if it is not kept."""
     explain: Callable[[int], Document | None] = no_explanation

@@ -25,6 +25,7 @@ from hotstage.frame.request_costs import Penalties
 from hotstage.frame.request_statistics import RequestStatistics
 from hotstage.frame.request_timings import RequestTimings
 from hotstage.host.samples import HostSample
+from hotstage.probes.memory_sample import MemorySample
 from hotstage.probes.samples import CallSample, FastSample, SchedulingSample
 from hotstage.stages.labels import OwnNames, no_names
 from hotstage.stages.pulse import Pulse
@@ -88,12 +89,15 @@ class Line:
         host: HostSample | None,
         engines: Sequence[EngineSample] = (),
         scheduling: SchedulingSample | None = None,
+        memory: MemorySample | None = None,
     ) -> Frame:
         """The second that ends now, fused from its pulses and the slow sources; rules judge it."""
         pulses, self._pulses = self._pulses, []
         costs, tokens = self.statistics.costs(at_ns), self.timings.tokens(at_ns)
         self._penalties = costs.penalties
-        frame = self.fuser.fuse(at_ns, pulses, calls, devices, host, engines, costs, tokens, scheduling)
+        frame = self.fuser.fuse(
+            at_ns, pulses, calls, devices, host, engines, costs, tokens, scheduling, memory
+        )
         self.history.append(frame)
         if devices is not None:
             self.detectors.know_devices(devices)

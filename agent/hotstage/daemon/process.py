@@ -254,9 +254,11 @@ class Daemon:
         calls = self.engine.read_slow()
         host = self.host.sample(self.engine.pids())
         scheduling = self.engine.scheduler.read(calls.at_ns)
-        frame = self.line.slow(calls.at_ns, calls, self.gpus, host, self.engines.latest(), scheduling)
-        self.sources.remember_frames(self.line.history.frames())
         uuids = self.process_gpus.refresh()
+        memory = self.engine.ledger.read(calls.at_ns, uuids)
+        engines = self.engines.latest()
+        frame = self.line.slow(calls.at_ns, calls, self.gpus, host, engines, scheduling, memory)
+        self.sources.remember_frames(self.line.history.frames())
         self.sources.remember_places(Places(self.engine.contexts(), uuids, self.engine.stage_names()))
         self.endpoint_modality = dict(self.line.fuser.endpoint_modality)
         self.sinks.note("page", self.page.trouble(), "restart the agent: it makes the page anew")
@@ -289,6 +291,7 @@ class Daemon:
                 gpu_of_pid=self.process_gpus.of_pid,
                 finished=sample.finished,
                 scheduling=self.line.fuser.scheduling.step if second else None,
+                memory=self.line.fuser.memory,
             )
         )
         self.cell.swap(
@@ -318,6 +321,7 @@ class Daemon:
             explain=self.attribution.explain,
             components=self.line.timings.components,
             latency=self.line.timings.latency,
+            memory=lambda: self.line.fuser.memory,
             heat_weight=self._config.frame.heat_weight,
             probes=self.switch.document,
             switch_probes=self.switch.order,

@@ -84,6 +84,41 @@ SCHEDULING_COLUMNS = (
 )
 """What the scheduler says of threads that made a call or a mark; counted once a wait is over."""
 
+_OF_MEMORY = (
+    (
+        "memory_live_bytes",
+        (GPU, PROCESS, STAGE),
+        "bytes",
+        "memory for GPUs allocated and not freed; exact or absent",
+    ),
+    ("memory_high_bytes", (STAGE,), "bytes", "the most that a stage had at once, each process on its own"),
+    ("memory_oldest_age_seconds", (PROCESS, STAGE), "s", "age of the oldest live allocation"),
+    ("memory_pinned_bytes", (HOST, PROCESS), "bytes", "page-locked memory of the host"),
+    ("memory_mapped_bytes", (PROCESS,), "bytes", "addresses with physical memory behind them"),
+    ("memory_reserved_bytes", (PROCESS,), "bytes", "addresses reserved"),
+    (
+        "memory_failed_fitting",
+        (GPU,),
+        "",
+        "allocations of the last 60 s that failed though as much was free",
+    ),
+    (
+        "memory_fragmentation_ratio",
+        (GPU,),
+        "ratio",
+        "free memory that serves no large allocation, by its basis",
+    ),
+    (
+        "memory_fragmentation_basis",
+        (GPU,),
+        "",
+        "4 torch, 3 pool, 2 ledger, 1 inferred (a bound), 0 unknown",
+    ),
+)
+MEMORY_COLUMNS = tuple(
+    Column(name, entities, unit, "calls", help) for name, entities, unit, help in _OF_MEMORY
+)
+"""What the ledger of allocations says."""
 _OF_STALLS = (
     ("stall_ratio", "share of the last second in which a task stood still for {}"),
     ("full_stall_ratio", "share of the last second in which all tasks that were not idle stood still for {}"),
@@ -222,6 +257,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("nvml_call_seconds", (GPU,), "s", "devices", "slowest NVML call of the last second"),
     *ENGINE_COLUMNS,
     *TOKEN_COLUMNS,
+    *MEMORY_COLUMNS,
     *SCHEDULING_COLUMNS,
     *PRESSURE_COLUMNS,
 )

@@ -18,6 +18,9 @@ from hotstage.frame.columns import COLUMN_INDEX, COLUMNS, columns_of
 from hotstage.frame.engines import fill_engines
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
+from hotstage.frame.memory import fill_memory
+from hotstage.frame.memory_table import MemoryTable
+from hotstage.frame.memory_types import no_memory
 from hotstage.frame.pressure import fill_pressure
 from hotstage.frame.request_costs import RequestCosts
 from hotstage.frame.rolling import Rows
@@ -25,6 +28,7 @@ from hotstage.frame.scheduling import SchedulingRates, put_scheduling, wait_quan
 from hotstage.frame.served import Cells, Served
 from hotstage.frame.token_latency import fill_token_latency
 from hotstage.host.samples import HostSample
+from hotstage.probes.memory_sample import MemorySample
 from hotstage.probes.samples import CallSample, SchedulingSample
 from hotstage.stages.labels import StageLabels
 from hotstage.stages.pulse import Pulse
@@ -51,6 +55,9 @@ class Fuser:
         self._served = Served(config)
         self._calls = CallRates()
         self.scheduling = SchedulingRates()
+        self._memory_table = MemoryTable()
+        self.memory = no_memory()
+        """Of the last frame: memory by GPU, process and stage."""
         self._labels = StageLabels()
         self._calls_ns: int | None = None
         self._last_ns: int | None = None
@@ -72,6 +79,7 @@ class Fuser:
         costs: RequestCosts = _NO_COSTS,
         tokens: Rows | None = None,
         scheduling: SchedulingSample | None = None,
+        memory: MemorySample | None = None,
     ) -> Frame:
         """The frame of the second that ends at `at_ns` (CLOCK_MONOTONIC). None = that source is unknown.
 
@@ -103,6 +111,9 @@ class Fuser:
             fill_pressure(host, pids, cells)
         if devices is not None:
             _fill_devices(devices, at_ns, cells)
+        if memory is not None:
+            self.memory = self._memory_table.make(memory, devices, self._labels)
+            fill_memory(self.memory, cells)
         _fill_deviation(cells)
         fill_engines(engines, at_ns, cells)
         stale = {

@@ -33,6 +33,7 @@ from hotstage.probes.discovery.targets import inspect_library
 from hotstage.probes.discovery.watch import Watch
 from hotstage.probes.ended_names import EndedNames
 from hotstage.probes.launch_sources import LaunchSources, SourcesBook
+from hotstage.probes.ledger import Ledger
 from hotstage.probes.loader.base import Loader, MapSizes, Rung
 from hotstage.probes.loader.choice import load_with, refused_rungs
 from hotstage.probes.maps.bursts import BurstMaps
@@ -43,7 +44,6 @@ from hotstage.probes.restraint.books import RestrainedAttachments
 from hotstage.probes.restraint.restraint import Restraint, end_work
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.probes.scheduler import Scheduler
-from hotstage.probes.torch_memory import TorchMemory
 from hotstage.probes.totals import TotalsBook
 from hotstage.probes.trial.trials import LibraryTrials, NoTrials, Trials
 from hotstage.text import clean_name, format_uuid
@@ -91,8 +91,8 @@ class ProbeEngine:
         self.scheduler = Scheduler()
         """Waits for a CPU of the threads that are followed; for the slow tick."""
         self._range_names: RangeNames | None = None
-        self.torch_memory: TorchMemory | None = None
-        """What PyTorch's allocators hold; None where they are not followed and before `start`."""
+        self.ledger = Ledger()
+        """What memory each process has, PyTorch's allocators beside it; for the slow tick."""
         self.restraint = Restraint(config, clock)
         """What holds the probes back: deny list, kill switch."""
         self._refused_rungs: Mapping[str, str] = {}
@@ -309,7 +309,7 @@ class ProbeEngine:
         self.loader, self.rung = self._loader.name, loaded.rung.value
         self._maps = KernelMaps(loaded.maps)
         self._range_names = range_names(loaded.maps) if config.nvtx_torch else None
-        self.torch_memory = TorchMemory.of(self._maps, is_on=config.torch_memory)
+        self.ledger.start(self._maps, is_torch_followed=config.torch_memory)
         slow_ns = int(config.slow_call_seconds * 1e9)
         self._maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=slow_ns, event_gap_ns=_EVENT_GAP_NS)
         if config.scheduler:
@@ -329,6 +329,7 @@ class ProbeEngine:
             denies=self.restraint.denies,
             has_own_links=self.rung == Rung.SESSION,
         )
+        self.ledger.follow(self._attachments.processes)
         self.restraint.follow(self._attachments, self._end_work)
         self._watch = Watch(
             ProcessTable(Path(config.proc_root)),
@@ -356,8 +357,6 @@ class ProbeEngine:
             assert self._loader is not None
             end_work(self._open_maps, self._loader.map_fd("threads"), self._totals, pids)
 
-    # ---- on the slow tick
-
     def _forget_the_gone(self) -> None:
         now_ns, maps = self._clock.monotonic_ns(), self._open_maps
         names = maps.stage_names()
@@ -368,6 +367,7 @@ class ProbeEngine:
         if pids:
             self._ended_names.keep({key: clean_name(raw) for key, raw in names.items() if key[0] in pids})
             forgotten = maps.forget_processes(pids)
+            self.ledger.forget(pids)
             self._totals.keep(forgotten)
             self._sources.keep(forgotten.threads)
             self._sources.forget(pids)

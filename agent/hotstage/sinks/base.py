@@ -12,6 +12,7 @@ from hotstage.breaker.record import BreakerRecord, Transition
 from hotstage.devices.samples import DeviceSample
 from hotstage.engines.samples import EngineSample
 from hotstage.frame.frame import Frame
+from hotstage.frame.memory_types import Memory, no_memory
 from hotstage.frame.scheduling import SchedulingStep
 from hotstage.probes.maps.layout import FINISHED_DTYPE
 from hotstage.probes.samples import CallSample
@@ -43,6 +44,7 @@ class Tick:
     finished: Rows = field(default_factory=lambda: _NONE_FINISHED)
     """FINISHED_DTYPE: requests that ended since the last tick, with all that the kernel knew of them."""
     scheduling: SchedulingStep | None = None
+    memory: Memory = field(default_factory=no_memory)
     """What the scheduler did since the last slow tick; None on other ticks, and where it is not watched."""
 
 

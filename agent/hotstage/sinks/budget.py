@@ -8,12 +8,13 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 
 | part | what it is reckoned for |
 |---|---|
-| stage | 33 stages × modalities, as they occur, on 2 GPUs and on none yet known: 76 histograms of 14 edges |
+| stage | 33 stages × modalities, as they occur, on 2 GPUs and on none yet known: 71 histograms of 14 edges |
 | run_queue | 15 stages, with those of one's own |
 | endpoint | 32 histograms of 12 edges: 16 endpoints of 2 models; 64 routes; 48 penalties by class |
 | request_class | 9 fingerprints × 6 sizes counted, 27 with quantiles |
 | token | 32 endpoints × modalities |
 | ttft, itl | 7 modalities; 6 parts of the first token of each |
+| memory | 28 kinds × GPUs, 18 stages × modalities that allocate |
 | engine | 8 models of engines; their own pages say more |
 | driver | 14 tracepoints, 6 rings, 8 timelines of fences, 8 GPUs, 10 classes of ioctls |
 | breaker | 44 breakers × 6 states, and what else is told of each |
@@ -31,7 +32,7 @@ CUSTOM_SERIES = 32
 HISTOGRAMS_MAX = 300
 
 PARTS: dict[str, int] = {
-    "stage": 1665,
+    "stage": 1580,
     "run_queue": 135,
     "endpoint": 960,
     "instance": 224,
@@ -43,6 +44,7 @@ PARTS: dict[str, int] = {
     "calls": 180,
     "launches": 5,
     "call": 64,
+    "memory": 90,
     "window": 120,
     "breaker": 468,
     "gpu": 128,

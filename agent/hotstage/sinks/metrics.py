@@ -9,6 +9,7 @@ from __future__ import annotations
 from hotstage.sinks.class_metrics import CLASS_METRICS
 from hotstage.sinks.driver_metrics import DRIVER_METRICS
 from hotstage.sinks.engine_metrics import ENGINE_METRICS
+from hotstage.sinks.memory_metrics import MEMORY_METRICS
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.pressure_metrics import PRESSURE_METRICS
 from hotstage.sinks.scheduling_metrics import SCHEDULING_METRICS
@@ -31,7 +32,7 @@ STAGE_DURATION = Metric(
     "histogram",
     _STAGE,
     "Duration of ended stages, host begin to end.",
-    cap=76,
+    cap=71,
     edges=STAGE_EDGES,
 )
 STAGE_INFLIGHT = Metric(
@@ -228,6 +229,7 @@ METRICS: tuple[Metric, ...] = (
     *ENGINE_METRICS,
     *DRIVER_METRICS,
     *SCHEDULING_METRICS,
+    *MEMORY_METRICS,
     *PRESSURE_METRICS,
     *SELF_METRICS,
 )

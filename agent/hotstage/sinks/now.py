@@ -17,6 +17,7 @@ from hotstage.sinks.base import Tick
 from hotstage.sinks.class_metrics import ENDPOINT_TOKEN_LATENCY
 from hotstage.sinks.counts import COLLECTORS, window_labels
 from hotstage.sinks.engines import collectors_up, engine_children
+from hotstage.sinks.memory import memory_children
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.pressure import pressure_children
 from hotstage.stages.stage import modality_name
@@ -59,6 +60,7 @@ def gauges(tick: Tick) -> dict[Metric, Children]:
         children |= _frame(tick.frame, tick)
     if tick.devices is not None and tick.devices.is_fresh:
         children |= _devices(tick.devices)
+    children |= memory_children(tick.memory)
     if tick.engines:
         children |= engine_children(tick.engines, tick.pulse.at_ns)
         children.setdefault(self_metrics.COLLECTOR_UP, []).extend(

@@ -75,7 +75,9 @@ MEMORY_POOL_DTYPE = np.dtype(
         ("pad", "<u4"),
     ]
 )
-PRIMARY_CONTEXT_DTYPE = np.dtype([("context", "<u8"), ("holds", "<u8")])
+PRIMARY_CONTEXT_DTYPE = np.dtype([("context", "<u8"), ("holds", "<u8"), ("kinds_before", "<u8")])
+KINDS_BEFORE_A_CONTEXT = 3
+"""Kinds of calls that a process makes up to its first primary context: the device's UUID, the hold itself."""
 
 Pair = tuple[NDArray[np.void], NDArray[np.void]]
 """Keys and values, (N,) each, in the same order; copies."""
@@ -89,12 +91,14 @@ class LedgerRows:
     sums:        MEMORY_KEY_DTYPE and MEMORY_SUM_DTYPE, cumulative, by process, kind and device.
     stages:      MEMORY_STAGE_KEY_DTYPE and MEMORY_STAGE_DTYPE, by process, device, stage and modality.
     pools:       FUNCTION_KEY_DTYPE and MEMORY_POOL_DTYPE, what processes asked of their pools.
+    begun:       processes whose first context was seen being made: before that nothing can be allocated.
     """
 
     allocations: Pair
     sums: Pair
     stages: Pair
     pools: Pair
+    begun: frozenset[int]
 
 
 class LedgerMaps:
@@ -125,7 +129,7 @@ class LedgerMaps:
             if moves != self._moves:
                 self._last = _copied(self._allocations.read())
                 self._moves = moves
-            return LedgerRows(self._last, sums, stages, pools)
+            return LedgerRows(self._last, sums, stages, pools, _begun(*self._primaries.read()))
 
     def forget(self, pids: Collection[int]) -> Pair:
         """Take out all of processes that have gone; their last sums, whose live bytes went with them."""
@@ -137,6 +141,10 @@ class LedgerMaps:
                 found: NDArray[np.void] = reader.read()[0].copy()
                 reader.delete(found[np.isin(found["tgid"], gone)])
             return keys[is_theirs], sums[is_theirs]
+
+
+def _begun(keys: NDArray[np.void], contexts: NDArray[np.void]) -> frozenset[int]:
+    return frozenset(keys["tgid"][contexts["kinds_before"] <= KINDS_BEFORE_A_CONTEXT].tolist())
 
 
 def _copied(rows: Pair) -> Pair:

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage memory`: what is allocated on each GPU, by whom, for which stage, and how fragmented it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hotstage.cli.reading import agent_client, reading
+from hotstage.cli.terminal import DASH, print_json, print_table, say, seconds
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@click.command()
+@reading
+def memory(as_json: bool, agent_url: str | None) -> None:
+    """Memory of GPUs by process, kind and stage, as the calls asked for it; fragmentation with its basis."""
+    body = agent_client(agent_url).get("/v1/memory")
+    if as_json:
+        print_json(body)
+        return
+    print_table(
+        ("gpu", "used", "allocated", "free", "fragmentation", "by", "failed though free"),
+        [_gpu(row) for row in body["gpus"]],
+        empty="no GPU is known of",
+    )
+    print_table(
+        ("pid", "process", "device", "kind", "live", "count", "highest", "oldest", "median", "failed"),
+        [row for process in body["processes"] for row in _kinds(process)],
+        empty="nothing is allocated by a process that is watched",
+    )
+    print_table(
+        ("stage", "modality", "live", "count", "highest", "oldest"),
+        [_stage(row) for row in body["stages"]],
+        empty="no memory of a GPU was allocated yet",
+    )
+    incomplete = {each["pid"]: _why(each) for each in body["processes"] if not each["is_complete"]}
+    for pid, why in incomplete.items():
+        say(f"process {pid}: {why}; it has no less than is shown")
+    if body["ended_processes"]:
+        ended = size(body["ended_bytes"])
+        say(f"{body['ended_processes']} processes had {ended} when they ended; it was freed with them")
+
+
+def size(count: float | None) -> str:
+    """`1.5 GiB`; bytes without a fraction."""
+    if count is None:
+        return DASH
+    for unit in _UNITS:
+        if count < 1024 or unit == _UNITS[-1]:
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def _gpu(row: dict[str, Any]) -> tuple[Any, ...]:
+    figure = row["fragmentation"]
+    ratio = DASH if figure["ratio"] is None else f"{figure['ratio']:.1%}"
+    if figure["basis"] == "inferred" and figure["ratio"] is not None:
+        ratio = f"at least {ratio}"
+    used, live, free = size(row["used_bytes"]), size(row["live_bytes"]), size(row["free_bytes"])
+    return row["gpu_uuid"], used, live, free, ratio, figure["basis"], row["failed_fitting"]
+
+
+def _kinds(process: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            process["pid"],
+            process["name"] or DASH,
+            DASH if process["device"] is None else process["device"],
+            row["kind"],
+            size(row["live_bytes"]),
+            row["live_count"],
+            size(row["high_bytes"]),
+            seconds(row["oldest_age_seconds"]),
+            seconds(row["median_age_seconds"]),
+            row["failed_count"],
+        )
+        for row in process["kinds"]
+        if row["allocated_bytes"] or row["live_count"] or row["failed_count"]
+    ]
+
+
+def _stage(row: dict[str, Any]) -> tuple[Any, ...]:
+    oldest = seconds(row["oldest_age_seconds"])
+    live, highest = size(row["live_bytes"]), size(row["high_bytes"])
+    return row["stage"], row["modality"], live, row["live_count"], highest, oldest
+
+
+def _why(process: dict[str, Any]) -> str:
+    if any(row["untracked_bytes"] for row in process["kinds"]):
+        return "more was allocated than the ledger has room for"
+    return "it allocated before it was watched"
