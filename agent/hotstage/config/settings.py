@@ -99,8 +99,8 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
     scheduler: Annotated[
         bool,
         Meta(
-            description="waits for a CPU of threads in the GPU path; some 0.07 µs more for each context "
-            "switch of the host, 0.12 µs for theirs"
+            description="waits for a CPU of threads in the GPU path; some 0.08 µs more for each context "
+            "switch of the host, 0.14 µs for theirs"
         ),
     ] = True
     custom_directory: Annotated[
