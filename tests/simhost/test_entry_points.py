@@ -51,7 +51,12 @@ def test_every_driver_function_begins_with_the_compare_and_the_jump(stubs):
 
 @pytest.mark.parametrize(
     ("library", "soname"),
-    [("libcuda", "libcuda.so.1"), ("libcudart", "libcudart.so.12"), ("libnvidia_ml", "libnvidia-ml.so.1")],
+    [
+        ("libcuda", "libcuda.so.1"),
+        ("libcudart", "libcudart.so.12"),
+        ("libnccl", "libnccl.so.2"),
+        ("libnvidia_ml", "libnvidia-ml.so.1"),
+    ],
 )
 def test_libraries_have_the_real_sonames(stubs, library, soname):
     with getattr(stubs, library).open("rb") as file:
@@ -77,3 +82,16 @@ def test_every_runtime_function_begins_with_a_push_under_the_librarys_version(st
             assert file.read(1) == b"\x55", name
         versions = elf.get_section_by_name(".gnu.version_d").iter_versions()
         assert "libcudart.so.12" in {name.name for _, names in versions for name in names}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the push is x86-64's")
+def test_every_collective_begins_with_a_push_and_has_its_other_name_at_the_same_address(stubs):
+    with stubs.libnccl.open("rb") as file:
+        elf = ELFFile(file)
+        found = exports(elf)
+        assert {"ncclAllReduce", "ncclCommInitRank", "ncclGroupEnd"} <= set(found)
+        for name, address in found.items():
+            assert found.get(f"p{name}", address) == address
+            (offset,) = elf.address_offsets(address, 1)
+            file.seek(offset)
+            assert file.read(1) == b"\x55", name

@@ -12,6 +12,7 @@ from hotstage.cli.terminal import print_json, print_table, say
 from hotstage.probes.losses import MEANINGS, UNKNOWN
 
 _SHOWN_SYMBOLS = 6
+_OF_COMMUNICATOR = ("pid", "rank", "size", "calls", "size_bytes")
 
 
 @click.command()
@@ -48,6 +49,11 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
     scheduler = body.get("scheduler") or {}
     if scheduler.get("reason"):
         say(f"waits for a CPU: {scheduler['state']}: {scheduler['reason']}")
+    if others := _other_layers(calls):
+        print_table(("layer, never added to the driver's", "call", "counted", "open"), others, empty="")
+    if communicators := body.get("communicators"):
+        rows = [[each[name] for name in _OF_COMMUNICATOR] for each in communicators]
+        print_table(("communicator of pid", "rank", "of", "calls", "bytes"), rows, empty="")
     lost = {name: count for name, count in body["losses"].items() if count}
     if lost:
         print_table(("could not be kept or attributed", "count"), lost.items(), empty="")
@@ -113,6 +119,14 @@ def _tell_custom(files: list[dict[str, Any]]) -> None:
             say(f"  remedy: {each['remedy']}")
             if each["since_ns"] is not None:
                 say("  the version before runs on")
+
+
+def _other_layers(calls: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [
+        (layer, call, count["counted"], count["open"])
+        for layer, counts in calls.get("other_layers", {}).items()
+        for call, count in counts.items()
+    ]
 
 
 def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:

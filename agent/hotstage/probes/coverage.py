@@ -16,6 +16,7 @@ from typing import Any
 from hotstage.probes.custom.watch import CustomReport
 from hotstage.probes.discovery.targets import MissedSymbol
 from hotstage.probes.driver.report import DriverReport
+from hotstage.probes.maps.communicators import Communicator
 from hotstage.probes.trial.report import TrialReport
 
 
@@ -144,6 +145,7 @@ class Coverage:
     driver: DriverReport
     custom: tuple[CustomReport, ...]
     discovery: DiscoveryHealth
+    communicators: tuple[Communicator, ...] = ()
     refused_rungs: Mapping[str, str] = field(default_factory=dict)
     map_bytes: Mapping[str, int] = field(default_factory=dict)
     """Kernel memory by map."""

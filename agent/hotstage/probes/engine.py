@@ -105,9 +105,7 @@ class ProbeEngine:
         """From `start` to everything found attached."""
 
     def start(self) -> None:
-        """Load, scan, attach, then follow. Raises PrivilegeError, PreflightError or LoadError; nothing
-        stays then.
-        """
+        """Load, scan, attach, follow. PrivilegeError, PreflightError or LoadError: then nothing stays."""
         began_ns = self._clock.monotonic_ns()
         try:
             self._load()
@@ -150,7 +148,8 @@ class ProbeEngine:
         attachments, watch = _started(self._attachments), _started(self._watch)
         attached, emulated = attachments.counts()
         with self._maps_lock:
-            losses, map_bytes = self._open_maps.losses(), self._open_maps.bytes_by_map()
+            maps = self._open_maps
+            losses, map_bytes, made = maps.losses(), maps.bytes_by_map(), maps.communicators.all()
             map_bytes |= self.scheduler.bytes_by_map()
         return Coverage(
             loader=self.loader,
@@ -163,6 +162,7 @@ class ProbeEngine:
             missed=attachments.missed(),
             epochs=attachments.epochs(),
             calls=self.totals(),
+            communicators=tuple(made),
             losses=self.beside.with_losses_now(losses),
             xid=self.beside.xid.side,
             driver=self.beside.driver.report(self.launch_totals().total),

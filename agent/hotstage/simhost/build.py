@@ -76,6 +76,12 @@ LIBRARIES = (
         link=("-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN", "-Wl,--version-script=cudart.map"),
     ),
     StubLibrary(
+        file="libnccl.so.2.32.3",
+        soname="libnccl.so.2",
+        sources=("nccl.c",),
+        link=("-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN", "-Wl,--version-script=nccl.map"),
+    ),
+    StubLibrary(
         file="libsimserver.so",
         soname="libsimserver.so",
         sources=("server.c",),
@@ -91,6 +97,7 @@ class StubPaths:
     folder: Path
     libcuda: Path
     libcudart: Path
+    libnccl: Path
     libnvidia_ml: Path
     server: Path
 
@@ -110,6 +117,7 @@ def lay_out(folder: Path, cache: Path | None = None) -> StubPaths:
         folder=folder,
         libcuda=folder / "libcuda.so.1",
         libcudart=folder / "libcudart.so.12",
+        libnccl=folder / "libnccl.so.2",
         libnvidia_ml=folder / "libnvidia-ml.so.1",
         server=folder / "libsimserver.so",
     )

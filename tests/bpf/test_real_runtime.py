@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vendor's real runtimes, without a driver: every row resolved or absent in that version, and calls that
+fail for want of a driver are counted with their error. Fetched into a temporary directory, never kept.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.bpf.conftest import Probes, open_library
+
+from hotstage.probes.catalogue import LIBRARIES
+from hotstage.probes.catalogue.cuda_runtime import CUDA_RUNTIME
+from hotstage.probes.catalogue.spec import Tier
+from hotstage.probes.discovery.elf import read_elf
+from hotstage.probes.discovery.libraries import ParsedLibrary
+from hotstage.probes.discovery.targets import plan
+from hotstage.probes.loader import links
+
+WHEELS = {"12.9": "nvidia-cuda-runtime-cu12==12.9.79", "13.5": "nvidia-cuda-runtime==13.5.37"}
+INSUFFICIENT_DRIVER = 35
+CALLS = (
+    ("cudaMalloc", 5, "pointer, 4096"),
+    ("cudaFree", 3, "1"),
+    ("cudaMemcpy", 7, "1, 2, 64, 1"),
+    ("cudaMemcpyAsync", 4, "1, 2, 64, 1, None"),
+    ("cudaStreamSynchronize", 6, "None"),
+    ("cudaDeviceSynchronize", 2, ""),
+    ("cudaLaunchKernelExC", 11, "config, 1, None"),
+)
+"""Name, how often, with what."""
+
+# Each in a child of its own, for a crash in the library is to end none of the others.
+PROGRAM = """
+import ctypes, json, os, sys
+library = ctypes.CDLL(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+answers = {}
+for name, times, arguments in json.loads(sys.argv[2]):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        pointer, config = ctypes.byref(ctypes.c_void_p()), ctypes.create_string_buffer(64)
+        function = getattr(library, name)
+        for _ in range(times):
+            given = [ctypes.c_void_p(a) if type(a) is int and a < 3 else a for a in eval(f"[{arguments}]")]
+            result = function(*given)
+        os.write(writing, str(result).encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    answers[name] = [child, int(os.read(reading, 16) or -1)]
+print(json.dumps(answers), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="session")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The library of a version; skips where it cannot be had."""
+    found: dict[str, Path] = {}
+
+    def fetch(version: str) -> Path:
+        if version not in found:
+            folder = tmp_path_factory.mktemp("runtime")
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--no-deps",
+                "--disable-pip-version-check",
+            ]
+            try:
+                subprocess.run(
+                    [*command, "--target", folder, WHEELS[version]],
+                    check=True,
+                    capture_output=True,
+                    timeout=60,
+                )
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+                pytest.skip(f"{WHEELS[version]} cannot be fetched: {error}")
+            (found[version],) = folder.rglob("libcudart.so.*")
+        return found[version]
+
+    return fetch
+
+
+@pytest.fixture(params=WHEELS)
+def parsed(request: pytest.FixtureRequest, runtime: Callable[[str], Path]) -> Iterator[ParsedLibrary]:
+    with ExitStack() as stack:
+        library = open_library(runtime(request.param), "libcudart", stack)
+        yield ParsedLibrary(library, read_elf(library.fd), False)
+
+
+def test_every_row_is_resolved_or_absent_in_that_version(
+    parsed: ParsedLibrary, request: pytest.FixtureRequest
+) -> None:
+    version = request.node.callspec.params["parsed"]
+    points, missed = plan(parsed, LIBRARIES, tier=Tier.T2)
+    present = {point.call_id for point in points}
+    absent = {miss.symbol for miss in missed}
+    for call in CUDA_RUNTIME.calls:
+        is_there = (not call.since or call.since <= version) and (not call.until or version <= call.until)
+        assert (call.call_id in present) == is_there, call.name
+        assert (call.name in absent) == (not is_there), call.name
+    assert all(miss.is_expected for miss in missed), [miss for miss in missed if not miss.is_expected]
+    assert all(point.is_emulated for point in points)  # they begin with a push
+    assert not {point.symbol for point in points} & {"__cudaLaunchKernel", "__cudaLaunchKernel_ptsz"}
+
+
+def test_calls_that_fail_for_want_of_a_driver_are_the_runtimes_errors(
+    parsed: ParsedLibrary, probes: Probes
+) -> None:
+    with ExitStack() as stack:
+        library, names = parsed.library, {name for name, _, _ in CALLS}
+        # Only what is called: on rung P each point takes 0.1 s to let go.
+        points = [point for point in plan(parsed, LIBRARIES)[0] if point.symbol in names]
+        attachment = probes.loader.attach(library, points)
+        assert not attachment.refused
+        stack.callback(links.detach, attachment.links)
+        target = subprocess.Popen(
+            [sys.executable, "-S", "-c", PROGRAM, library.path, json.dumps(CALLS)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        stack.callback(target.communicate)
+        assert target.stdin and target.stdout
+        assert target.stdout.readline() == "ready\n"
+        target.stdin.write("\n")
+        target.stdin.flush()
+        answers = json.loads(target.stdout.readline())
+        ids = {call.name: call.call_id for call in CUDA_RUNTIME.calls}
+        for name, times, _ in CALLS:
+            pid, result = answers[name]
+            assert result == INSUFFICIENT_DRIVER, name
+            keys, stats = probes.rows(pid, ids[name])
+            assert (int(stats["count"].sum()), int(stats["errors"].sum())) == (times, times), name
+            assert set(keys["layer"]) == {CUDA_RUNTIME.layer}
