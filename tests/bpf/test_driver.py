@@ -198,6 +198,23 @@ def test_closing_while_it_comes_up_leaves_nothing() -> None:
     wait_until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before, "descriptors are closed", 10.0)
 
 
+def test_held_nothing_is_attached_and_afterwards_it_is_again(objects: Path) -> None:
+    watch = DriverWatch(SystemClock(), list)
+    watch.start()
+    try:
+        assert watch.wait(COMPILE_SECONDS) == "watching"
+        watch.hold("switched off by root")
+        report = watch.report(None)
+        assert (report.state, report.reason) == ("off", "switched off by root")
+        assert not any(event.state is EventState.ATTACHED for event in report.events)
+        assert all(event.reason for event in report.events)
+        time.sleep(1.1)
+        watch.hold(None)
+        wait_until(lambda: watch.report(None).state == "watching", "it was attached again", COMPILE_SECONDS)
+    finally:
+        watch.close()
+
+
 # ---- events that nothing fires on a host without a GPU: the same programs on functions with the same fields
 
 STAND_IN = """

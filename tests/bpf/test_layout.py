@@ -13,11 +13,25 @@ import pytest
 from tests.bpf.conftest import SOURCES
 
 from hotstage.probes.catalogue.spec import ContextEnd, Effect, Memory, Step, Wait
-from hotstage.probes.maps import bursts, communicators, layout, ledger, scheduling, torch
+from hotstage.probes.maps import bursts, communicators, driver, layout, ledger, scheduling, torch
 from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
 from hotstage.probes.maps.shares import Share
 
 STRUCTURES = {
+    "event_count": driver.EVENT_COUNT_DTYPE,
+    "fence_key": driver.FENCE_KEY_DTYPE,
+    "open_fence": driver.OPEN_FENCE_DTYPE,
+    "timeline_key": driver.TIMELINE_KEY_DTYPE,
+    "timeline_stat": driver.TIMELINE_STAT_DTYPE,
+    "wait_stat": driver.WAIT_STAT_DTYPE,
+    "gpu_memory_key": driver.GPU_MEMORY_KEY_DTYPE,
+    "gpu_memory": driver.GPU_MEMORY_DTYPE,
+    "gpu_file_key": driver.GPU_FILE_KEY_DTYPE,
+    "ioctl_key": driver.IOCTL_KEY_DTYPE,
+    "ioctl_stat": driver.IOCTL_STAT_DTYPE,
+    "oom_event": driver.OOM_EVENT_DTYPE,
+    "xid_event": driver.XID_EVENT_DTYPE,
+    "ioctl_event": driver.IOCTL_EVENT_DTYPE,
     "call_spec": CALL_SPEC_DTYPE,
     "hotstage_settings": layout.SETTINGS_DTYPE,
     "process_share": layout.PROCESS_SHARE_DTYPE,

@@ -34,6 +34,7 @@ class Beside:
         )
         directory = config.custom_directory
         self.custom = CustomProbes(None if directory is None else Path(directory), clock)
+        self._off: str | None = None
         self._lost: Mapping[str, int] = {}
 
     def start(self) -> None:
@@ -48,6 +49,17 @@ class Beside:
     def drain(self) -> tuple[XidEvent, ...]:
         """XIDs since the last call, those of the kernel log first."""
         return (*self.xid.drain(), *self.driver.drain())
+
+    def keep(self, off: str | None) -> None:
+        """Once a second: note losses; `off`, the reason of a kill switch, lets go of drivers' tracepoints and
+        of the operator's programs. Lines of the kernel log tax nobody and stay.
+        """
+        if off != self._off:
+            self._off = off
+            if self._config.driver:
+                self.driver.hold(off)
+            self.custom.hold(off)
+        self.note_losses()
 
     def note_losses(self) -> None:
         """Read them for `with_losses`, which the fast tick asks ten times as often."""

@@ -131,7 +131,7 @@ class ProbeEngine:
             if self._range_names is not None:
                 self._range_names.resolve()
             self._forget_the_gone()
-        self.beside.note_losses()
+        self.beside.keep(self.restraint.off)
         self.scheduler.hold("restraint", self.restraint.off)
         return sample
 

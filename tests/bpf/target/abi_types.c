@@ -3,6 +3,7 @@
 #include <linux/types.h>
 
 #include "../../../bpf/include/abi.h"
+#include "../../../bpf/include/driver.h"
 #include "../../../bpf/include/ledger_abi.h"
 #include "../../../bpf/include/scheduling.h"
 #include "../../../bpf/include/torch_abi.h"
@@ -60,6 +61,20 @@ struct cpu_thread cpu_thread;
 struct cpu_key cpu_key;
 struct cpu_stat cpu_stat;
 enum hotstage_share share;
+struct event_count event_count;
+struct fence_key fence_key;
+struct open_fence open_fence;
+struct timeline_key timeline_key;
+struct timeline_stat timeline_stat;
+struct wait_stat wait_stat;
+struct gpu_memory_key gpu_memory_key;
+struct gpu_memory gpu_memory;
+struct gpu_file_key gpu_file_key;
+struct ioctl_key ioctl_key;
+struct ioctl_stat ioctl_stat;
+struct oom_event oom_event;
+struct xid_event xid_event;
+struct ioctl_event ioctl_event;
 struct torch_block_key torch_block_key;
 struct torch_block torch_block;
 struct torch_segment torch_segment;

@@ -24,8 +24,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CustomReport:
-    """One file. `state`: `attached`, or `refused` with reason and remedy; `since_ns` (CLOCK_MONOTONIC) is
-    when the running version was attached, None without one: of a refused file the one before may still run.
+    """One file. `state`: `attached`, `refused` with reason and remedy, or `off` with reason; `since_ns`
+    (CLOCK_MONOTONIC) is when the running version was attached, None without one: of a refused file the one
+    before may still run.
     """
 
     name: str
@@ -73,6 +74,7 @@ class CustomProbes:
         self._idle = threading.Condition()
         self._rounds_wanted = self._rounds_done = 0
         self._is_closed = False
+        self._held: str | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -109,6 +111,21 @@ class CustomProbes:
                 for metric in running.program.spec.metrics
             )
 
+    def hold(self, reason: str | None) -> None:
+        """Detach all for that reason (a kill switch) at once; None: load them again."""
+        with self._lock:
+            before, self._held = self._held, reason
+            gone, self._running = ({}, self._running) if reason is None else (self._running, {})
+            if reason is not None:
+                self._reports = {
+                    name: replace(report, state="off", reason=reason, remedy=None, since_ns=None, metrics=())
+                    for name, report in self._reports.items()
+                }
+        for running in gone.values():
+            running.program.close()
+        if before is not None and reason is None:
+            self.start()
+
     def close(self) -> None:
         """Detach all. Safe to call twice, and while a compile runs."""
         with self._lock:
@@ -126,7 +143,7 @@ class CustomProbes:
             self._asked.clear()
             with self._idle:
                 wanted = self._rounds_wanted
-            if not self._is_closed:
+            if not self._is_closed and self._held is None:
                 self._take_over()
             with self._idle:
                 self._rounds_done = wanted
@@ -166,7 +183,7 @@ class CustomProbes:
             return self._refused(file.path, error)
         running = _Running(program, file.digest, self._clock.monotonic_ns())
         with self._lock:
-            if self._is_closed:
+            if self._is_closed or self._held is not None:
                 program.close()
                 return self._attached(file, running)
             self._running[file.name] = running

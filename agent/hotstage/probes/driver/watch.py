@@ -84,6 +84,7 @@ class DriverWatch:
         self._attached = Attached((), {})
         self._since_ns: int | None = None
         self._files: GpuFiles = {}
+        self._held: str | None = None
         self._failure: HotstageError | OSError | None = None
         self._state = "off"
         self._reason: str | None = "switched off in the configuration"
@@ -153,28 +154,50 @@ class DriverWatch:
                 lost=sum(piece.lost() for piece in self._attached.pieces),
             )
 
+    def hold(self, reason: str | None) -> None:
+        """Let go for that reason (a kill switch) at once; None: attach again within a second, counts anew."""
+        with self._lock:
+            self._held = reason
+            if reason is not None:
+                self._let_go()
+                self._state, self._reason = "off", reason
+
     def close(self) -> None:
         """Safe to call twice, and while it is still coming up."""
         self._end.set()
         with self._lock:
-            pieces, self._attached = self._attached.pieces, Attached((), {})
-            for piece in pieces:
-                piece.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """With the lock held."""
+        pieces, self._attached = self._attached.pieces, Attached((), {})
+        self._choice, self._files = None, {}
+        for piece in pieces:
+            piece.close()
 
     # ---- in its own thread
 
     def _run(self) -> None:
+        is_open = False
+        while not self._end.is_set():
+            if self._held is not None:
+                is_open = False
+            elif not is_open:
+                is_open = True
+                self._try_to_open()
+            else:
+                self.keep_house()
+            self._ready.set()
+            self._end.wait(HOUSE_SECONDS)
+
+    def _try_to_open(self) -> None:
+        """What fails now would fail again: it is told, and tried again only after a hold."""
         try:
             self._open()
         except (HotstageError, OSError) as error:
             self._failure = error
             self._state, self._reason = "off", str(error)
             log.info("no tracepoints of GPU drivers", extra={"reason": str(error)})
-            return
-        finally:
-            self._ready.set()
-        while not self._end.wait(HOUSE_SECONDS):
-            self.keep_house()
 
     def _open(self) -> None:
         wanted = [event.event for event in TABLE if event.use not in (Use.NONE, Use.ELSEWHERE)]
@@ -187,7 +210,7 @@ class DriverWatch:
         for piece in attached.pieces:
             piece.set_slow_ioctl(self._slow_ioctl_ns)
         with self._lock:
-            if self._end.is_set():
+            if self._end.is_set() or self._held is not None:
                 for piece in attached.pieces:
                     piece.close()
                 return

@@ -127,6 +127,21 @@ def test_closing_detaches_all_and_nothing_comes_after_it(probes, folder, compile
     assert compiler.open_names() == []
 
 
+def test_held_nothing_runs_and_afterwards_all_is_loaded_again(probes, folder, compiler) -> None:
+    (folder / "a.bpf.c").write_text(TEXT)
+    reload(probes)
+    probes.hold("switched off by root")
+    assert compiler.open_names() == []
+    assert [(each.state, each.reason) for each in probes.report()] == [("off", "switched off by root")]
+    assert probes.read() == ()
+    reload(probes)
+    assert compiler.open_names() == []
+    probes.hold(None)
+    assert probes.wait(5.0)
+    assert compiler.open_names() == ["a"]
+    assert [each.state for each in probes.report()] == ["attached"]
+
+
 def test_switched_off_it_does_nothing(clock) -> None:
     probes = CustomProbes(None, clock)
     probes.start()
