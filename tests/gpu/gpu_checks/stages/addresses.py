@@ -34,17 +34,13 @@ def addresses(at: Surroundings, section: Section) -> None:
     ) as target:
         target.tell("start")
         libcuda = Libcuda.read(mapped_libcuda(target.pid))
-    asked(libcuda, section)
+        asked(libcuda, section)  # the path leads through the process
     obtained(at, libcuda, section)
 
 
 def probed_offsets(libcuda: Libcuda) -> set[int]:
     functions = libcuda.elf.functions
     return {functions[symbol].offset for symbol in CALL_OF if symbol in functions}
-
-
-def names(libcuda: Libcuda, address: int | None) -> list[str]:
-    return [] if address is None else libcuda.names_at(address)
 
 
 def is_probed(libcuda: Libcuda, found: list[str]) -> bool:
