@@ -15,6 +15,7 @@
 #include "include/backend.h"
 #include "include/abi.h"
 #include "include/maps.h"
+#include "include/levels.h"
 #include "include/arguments.h"
 #include "include/call_counts.h"
 #include "include/call_stack.h"
@@ -128,7 +129,21 @@ static __always_inline void enter_outer(struct pt_regs *ctx, struct thread_state
 	thread->ordinal = (__u32)thread->launch_total;
 }
 
-static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now, __u32 is_outer)
+/* All that is recorded at LEVEL_COUNTS_ONLY of a call that changes no state. */
+static __always_inline void count_at_entry(struct thread_state *thread, __u32 tgid, __u64 cookie)
+{
+	struct call_key key = key_of(thread, tgid, cookie);
+	struct call_stat *stat = stat_of(&key, 1);
+
+	if (stat)
+		__sync_fetch_and_add(&stat->count, 1);
+	if (thread->counted_at_entry < 255)
+		thread->counted_at_entry++;
+}
+
+/* Returns 0 where the call's return is of no interest. */
+static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now,
+					const __u32 is_outer)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), stack_pointer = PT_REGS_SP(ctx);
 	__u32 tgid = pid_tgid >> 32, call = (__u16)cookie;
@@ -136,11 +151,15 @@ static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
 
 	if (!thread || !spec)
-		return;
+		return 1;
+	if (!is_outer && level_of(thread, tgid) >= LEVEL_COUNTS_ONLY && !spec->effect) {
+		count_at_entry(thread, tgid, cookie);
+		return 0;
+	}
 	if (thread->depth) {
 		abandon_calls(thread, tgid, stack_pointer, 1);
 		if (!push_outer(thread))
-			return;
+			return 1;
 		if (thread->depth)
 			enter_inside(thread, is_outer);
 	}
@@ -159,6 +178,7 @@ static __always_inline void enter_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	thread->since_ns = now;
 	thread->depth++;
 	thread->call = call; /* last: whoever sees the call sees its time */
+	return 1;
 }
 
 /* A call that succeeded says which device a context or an ordinal is. */
@@ -287,7 +307,10 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 			bytes = thread->argument;
 	}
 	if (!since_ns) {
-		count_loss(UNMATCHED_RETURNS);
+		if (thread && thread->counted_at_entry)
+			thread->counted_at_entry--;
+		else
+			count_loss(UNMATCHED_RETURNS);
 		return;
 	}
 	if (is_outer && spec->no_error && (result == spec->no_error || result == CALL_AT_END))
@@ -305,7 +328,10 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	stat = stat_of(&key, 1);
 	if (stat) {
 		__sync_fetch_and_add(&stat->count, 1);
-		add_duration(stat, now - since_ns);
+		if (thread && thread->level >= LEVEL_TAILS_ONLY)
+			__sync_fetch_and_add(&stat->total_ns, now - since_ns);
+		else
+			add_duration(stat, now - since_ns);
 		if (result) {
 			__sync_fetch_and_add(&stat->errors, 1);
 			if (result == CALL_OUT_OF_MEMORY)
@@ -388,7 +414,8 @@ int timed_session(struct pt_regs *ctx)
 		leave_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 0);
 	} else {
 		*since_ns = bpf_ktime_get_ns();
-		enter_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 0);
+		if (!enter_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 0))
+			return 1; /* no trap at the return */
 	}
 	return 0;
 }

@@ -21,6 +21,7 @@
 #include "include/backend.h"
 #include "include/abi.h"
 #include "include/maps.h"
+#include "include/levels.h"
 #include "include/arguments.h"
 #include "include/stage_ids.h"
 #include "include/stage_slots.h"
@@ -37,6 +38,7 @@ int mark_stage_begin(struct pt_regs *ctx)
 	struct thread_state *thread = current_thread(pid_tgid >> 32, tid);
 	struct request_state *request;
 
+	note_mark();
 	if (thread) {
 		set_thread_stage(thread, tid, word, request_hash, now);
 		if (thread->run_delay_ns == UNKNOWN_NS)
@@ -61,6 +63,7 @@ int mark_stage_end(struct pt_regs *ctx)
 	struct thread_state *thread = current_thread(pid_tgid >> 32, tid);
 	struct request_state *request;
 
+	note_mark();
 	if (thread)
 		set_thread_stage(thread, tid, restored,
 				 resumed_request(thread, restored, request_hash), now);
@@ -78,6 +81,7 @@ int mark_span_begin(struct pt_regs *ctx)
 {
 	struct request_state *request = request_of(PT_REGS_PARM2(ctx));
 
+	note_mark();
 	if (request)
 		open_slot(request, known_word(PT_REGS_PARM1(ctx)), PT_REGS_PARM3(ctx),
 			  bpf_ktime_get_ns(), HOTSTAGE_UNKNOWN_US, HOTSTAGE_UNKNOWN_US);
@@ -90,6 +94,7 @@ int mark_span_end(struct pt_regs *ctx)
 {
 	struct request_state *request = request_of(PT_REGS_PARM2(ctx));
 
+	note_mark();
 	if (request)
 		close_slot(request, known_word(PT_REGS_PARM1(ctx)), PT_REGS_PARM3(ctx),
 			   bpf_ktime_get_ns());
@@ -104,6 +109,7 @@ int mark_tokens(struct pt_regs *ctx)
 	__u32 tokens = tokens_of(PT_REGS_PARM3(ctx));
 	__u64 now = bpf_ktime_get_ns();
 
+	note_mark();
 	if (!request)
 		return 0;
 	/* Whoever says the same again, or less, has made no token. */
@@ -127,6 +133,7 @@ int mark_embedding(struct pt_regs *ctx)
 	struct request_state *request = request_of(PT_REGS_PARM1(ctx));
 	__u64 word = known_word(PT_REGS_PARM2(ctx)), shape = PT_REGS_PARM4(ctx);
 
+	note_mark();
 	if (!request)
 		return 0;
 	request->embedding_address = PT_REGS_PARM3(ctx);
@@ -148,6 +155,7 @@ int mark_stage_name(struct pt_regs *ctx)
 				     .stage = (__u32)PT_REGS_PARM1(ctx)};
 	struct stage_name name = {};
 
+	note_mark();
 	if (key.stage < HOTSTAGE_OWN_STAGE || key.stage > HOTSTAGE_OWN_LAST ||
 	    bpf_map_lookup_elem(&stage_names, &key))
 		return 0;
@@ -169,6 +177,7 @@ int mark_batch_begin(struct pt_regs *ctx)
 				    .began_ns = now,
 				    .word = known_word(PT_REGS_PARM2(ctx))};
 
+	note_mark();
 	if (!thread)
 		return 0;
 	batch.outer_request_hash = thread->request_hash;
@@ -196,6 +205,7 @@ int mark_batch_end(struct pt_regs *ctx)
 	struct batch_state *batch = bpf_map_lookup_elem(&batches, &tid);
 	struct batch_event *event;
 
+	note_mark();
 	if (bpf_probe_read_user(&batch_id, sizeof(batch_id),
 				(void *)(address + __builtin_offsetof(struct hotstage_batch,
 								      batch_id))))
@@ -249,6 +259,7 @@ int mark_request_begin(struct pt_regs *ctx)
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct request_state *request = bpf_map_lookup_elem(&pipeline_state, &key);
 
+	note_mark();
 	if (request) {
 		count_loss(REUSED_REQUEST);
 		take_out(request, &key);
@@ -278,6 +289,7 @@ int mark_request_end(struct pt_regs *ctx)
 	__u32 tid = (__u32)pid_tgid;
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 
+	note_mark();
 	if (!request) {
 		count_loss(MISSED_REQUEST);
 		return 0;

@@ -14,6 +14,7 @@
 #include "include/backend.h"
 #include "include/abi.h"
 #include "include/maps.h"
+#include "include/levels.h"
 #include "include/stage_ids.h"
 
 #define NVTX_NOTHING ((__u64)HOTSTAGE_NO_STAGE | (__u64)HOTSTAGE_MODALITY_UNKNOWN << 8)
@@ -89,6 +90,7 @@ int nvtx_push(struct pt_regs *ctx)
 	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32, depth;
 	struct nvtx_stack *stack = current_stack(tid, tgid);
 
+	note_nvtx(tgid);
 	if (!stack)
 		return 0;
 	depth = stack->depth++;
@@ -111,6 +113,7 @@ int nvtx_pop(struct pt_regs *ctx)
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 
 	(void)ctx;
+	note_nvtx(pid_tgid >> 32);
 	if (!stack || !stack->depth)
 		return 0; /* it was pushed before the attach */
 	depth = --stack->depth;

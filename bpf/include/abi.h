@@ -306,6 +306,10 @@ struct thread_state {
 	__u32 decode_head;  /* of the last burst like decode: its head and its input */
 	__u32 decode_input;
 	__u32 pad_burst;
+	__u32 level_generation; /* of process_levels, as it was last looked up */
+	__u8 level;		/* enum hotstage_level */
+	__u8 counted_at_entry;	/* rungs M and P: calls that return without a frame of theirs */
+	__u8 level_pad[2];
 	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
 };
 
@@ -652,7 +656,7 @@ _Static_assert(sizeof(struct burst) == 20, "burst");
 _Static_assert(sizeof(struct burst_ring) == 5136, "burst_ring");
 _Static_assert(sizeof(struct phase_limits) == 28, "phase_limits");
 _Static_assert(sizeof(struct call_frame) == 48, "call_frame");
-_Static_assert(sizeof(struct thread_state) == 472, "thread_state");
+_Static_assert(sizeof(struct thread_state) == 480, "thread_state");
 _Static_assert(sizeof(struct communicator_key) == 16, "communicator_key");
 _Static_assert(sizeof(struct communicator) == 48, "communicator");
 _Static_assert(sizeof(struct context_key) == 16, "context_key");

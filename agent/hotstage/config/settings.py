@@ -15,6 +15,7 @@ from hotstage.config.classes import ClassesConfig
 from hotstage.config.deny import DenyEntry
 from hotstage.config.engines import EnginesConfig
 from hotstage.config.explore import ExploreConfig
+from hotstage.config.governor import GovernorConfig
 from hotstage.config.log import LogConfig
 from hotstage.config.notify import NotifyConfig
 from hotstage.config.section import (
@@ -347,6 +348,7 @@ class Config(Section, frozen=True, kw_only=True):
     """The whole configuration: one section per room."""
 
     probes: ProbesConfig = field(default_factory=ProbesConfig)
+    governor: GovernorConfig = field(default_factory=GovernorConfig)
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     engines: EnginesConfig = field(default_factory=EnginesConfig)
     stages: StagesConfig = field(default_factory=StagesConfig)

@@ -17,6 +17,7 @@ from hotstage.probes.custom.watch import CustomReport
 from hotstage.probes.discovery.targets import MissedSymbol
 from hotstage.probes.driver.report import DriverReport
 from hotstage.probes.maps.communicators import Communicator
+from hotstage.probes.restraint.governor import GovernorView
 from hotstage.probes.trial.report import TrialReport
 
 
@@ -152,6 +153,7 @@ class Coverage:
     off: str | None = None
     """Why nothing is attached at all; None while libraries are."""
     scheduler: Side = field(default_factory=lambda: Side("off", None, None))
+    governor: GovernorView | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers, keys as the fields."""

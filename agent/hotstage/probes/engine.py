@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.clock import Clock
+from hotstage.config.governor import GovernorConfig
 from hotstage.config.settings import ProbesConfig
 from hotstage.errors import HotstageError
 from hotstage.probes.beside import Beside
@@ -41,7 +42,7 @@ from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry
 from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.nvtx_names import RangeNames, range_names
 from hotstage.probes.restraint.books import RestrainedAttachments
-from hotstage.probes.restraint.restraint import Restraint, end_work
+from hotstage.probes.restraint.restraint import Restraint
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.probes.scheduler import Scheduler
 from hotstage.probes.totals import TotalsBook
@@ -70,6 +71,7 @@ class ProbeEngine:
         *,
         loader: Loader | None = None,
         is_own: Callable[[int], bool] = lambda pid: False,
+        governor: GovernorConfig | None = None,
     ) -> None:
         """`is_own` names the watcher's own processes: NVML maps libcuda, and is no server."""
         self._is_own = is_own
@@ -93,8 +95,8 @@ class ProbeEngine:
         self._range_names: RangeNames | None = None
         self.ledger = Ledger()
         """What memory each process has, PyTorch's allocators beside it; for the slow tick."""
-        self.restraint = Restraint(config, clock)
-        """What holds the probes back: deny list, kill switch."""
+        self.restraint = Restraint(config, clock, governor)
+        """What holds the probes back: deny list, kill switch, governor."""
         self._refused_rungs: Mapping[str, str] = {}
         self._epoch_ns = 0
         self.loader = ""
@@ -178,6 +180,7 @@ class ProbeEngine:
             map_bytes=map_bytes,
             off=self.restraint.off,
             scheduler=self.scheduler.side,
+            governor=self.restraint.view(),
         )
 
     def attached_points(self) -> int:
@@ -314,6 +317,7 @@ class ProbeEngine:
         self._maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=slow_ns, event_gap_ns=_EVENT_GAP_NS)
         if config.scheduler:
             self.scheduler.start(loaded.maps, self._maps.histograms, threads=config.threads)
+        self.restraint.loaded(self._loader, loaded.maps, self._maps)
         self._epoch_ns = self._clock.monotonic_ns()
 
     def _follow(self) -> None:
@@ -330,7 +334,7 @@ class ProbeEngine:
             has_own_links=self.rung == Rung.SESSION,
         )
         self.ledger.follow(self._attachments.processes)
-        self.restraint.follow(self._attachments, self._end_work)
+        self.restraint.follow(self._attachments, self._open_maps, self._maps_lock, self._totals)
         self._watch = Watch(
             ProcessTable(Path(config.proc_root)),
             self._attachments,
@@ -351,11 +355,6 @@ class ProbeEngine:
             log.warning("some processes do not answer; their libraries are attached when they do")
         self._trials.started()
 
-    def _end_work(self, pids: Collection[int] | None) -> None:
-        """As `restraint.end_work`."""
-        with self._maps_lock:
-            assert self._loader is not None
-            end_work(self._open_maps, self._loader.map_fd("threads"), self._totals, pids)
 
     def _forget_the_gone(self) -> None:
         now_ns, maps = self._clock.monotonic_ns(), self._open_maps
@@ -371,6 +370,7 @@ class ProbeEngine:
             self._totals.keep(forgotten)
             self._sources.keep(forgotten.threads)
             self._sources.forget(pids)
+            self.restraint.forget(pids)
         tids = [tid for _, tid in threads if not self._is_in_use(tid)]
         self.scheduler.forget(pids, tids)
         if tids:

@@ -212,6 +212,10 @@ _THREAD_STATE_FIELDS = [
     ("second_argument", "<u8"),
     ("third_argument", "<u8"),
     *THREAD_FIELDS,
+    ("level_generation", "<u4"),
+    ("level", "u1"),
+    ("counted_at_entry", "u1"),
+    ("level_pad", "u1", (2,)),
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
 ]
 THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)

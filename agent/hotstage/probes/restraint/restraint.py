@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that holds the probes back, as one object of the engine: what is denied, what is switched off.
+"""All that holds the probes back, as one object of the engine: what is denied, what is switched off, and what
+has become too dear for its process.
 
 It is told what the engine has loaded and attached, and says of a sample whether it may be believed.
 """
@@ -7,20 +8,26 @@ It is told what the engine has loaded and attached, and says of a sample whether
 from __future__ import annotations
 
 import logging
+import queue
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from hotstage.clock import Clock
+from hotstage.config.governor import GovernorConfig
 from hotstage.config.settings import ProbesConfig
 from hotstage.probes.discovery.watch import Watch
+from hotstage.probes.loader.base import Loader
 from hotstage.probes.maps.kernel import KernelMaps
-from hotstage.probes.maps.levels import rest
+from hotstage.probes.maps.levels import Level, LevelMaps, rest
 from hotstage.probes.restraint.books import RestrainedAttachments
+from hotstage.probes.restraint.costs import Costs, calibrate
 from hotstage.probes.restraint.deny import DenyList, HostVersions
-from hotstage.probes.samples import FastSample
+from hotstage.probes.restraint.governor import CallClasses, Governor, GovernorView, Hits, Step, cpu_of
+from hotstage.probes.samples import CallSample, FastSample
 from hotstage.probes.totals import TotalsBook
 
 log = logging.getLogger(__name__)
@@ -29,8 +36,15 @@ log = logging.getLogger(__name__)
 class Restraint:
     """`let_go` and `take_up` at any time, before the start too; any thread may call."""
 
-    def __init__(self, config: ProbesConfig, clock: Clock) -> None:
+    def __init__(self, config: ProbesConfig, clock: Clock, governor: GovernorConfig | None = None) -> None:
+        self._config = config
         self._clock = clock
+        self._classes = CallClasses()
+        self._levels: LevelMaps | None = None
+        self._threads_fd = -1
+        self._governor = Governor(governor or GovernorConfig(), Costs("not calibrated: nothing is loaded"))
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._worker: threading.Thread | None = None
         self._off: str | None = None
         self._lock = threading.Lock()
         self._books: RestrainedAttachments | None = None
@@ -39,15 +53,27 @@ class Restraint:
         self.denies = DenyList.of(config.deny, HostVersions.read()).refusal
         """Why a library must not be probed; None: it may be."""
 
+    def loaded(self, loader: Loader, fds: Mapping[str, int], maps: KernelMaps) -> None:
+        """The programs are in the kernel and attached to nothing: measure what they cost."""
+        self._levels, self._threads_fd = LevelMaps(fds), fds["threads"]
+        with_nvtx = self._config.nvtx_torch
+        self._governor.costs = calibrate(loader, maps, self._levels, self._clock, with_nvtx=with_nvtx)
+
     def follow(
         self,
         books: RestrainedAttachments,
-        end_work: Callable[[Collection[int] | None], None],
+        maps: KernelMaps,
+        maps_lock: threading.Lock,
+        totals: TotalsBook,
     ) -> None:
-        """What is held back from now on. `end_work`: calls and requests of these processes (None: all) that
-        are in flight will not be seen to end.
-        """
-        self._books, self._end_work = books, end_work
+        """What is held back from now on, and where calls in flight are counted that nobody will see end."""
+        threads_fd = self._threads_fd
+
+        def end(pids: Collection[int] | None) -> None:
+            with maps_lock:
+                end_work(maps, threads_fd, totals, pids)
+
+        self._books, self._end_work = books, end
         if self._off is not None:
             books.let_go(self._off)
 
@@ -83,9 +109,76 @@ class Restraint:
         """The sample, marked where nothing new can be in it."""
         return sample if self._off is None else replace(sample, is_blind=True)
 
+    def govern(self, sample: CallSample, pids: Collection[int]) -> list[Step]:
+        """Once a second: what each process's probes cost, and the steps that follow. The kernel's levels are
+        set at once; taking probes out or back is done beside the caller.
+        """
+        books, levels = self._books, self._levels
+        if books is None or levels is None or self._off is not None:
+            return []
+        counted = self._classes.hits(sample.keys, sample.stats, books.stepped_calls, sample.at_ns)
+        marked = levels.hits()
+        hits: dict[int, tuple[int, Hits]] = {}
+        for pid in pids:
+            if (cpu := cpu_of(Path(self._config.proc_root), pid)) is None:
+                continue
+            marks, nvtx = marked.get(pid, (0, 0))
+            found = counted.get(pid, Hits(sample.at_ns))
+            hits[pid] = cpu[0], replace(found, cpu_ns=cpu[1], marks=marks, nvtx=nvtx)
+        steps = self._governor.advance(sample.at_ns, hits)
+        for step in steps:
+            self._carry_out(step, books, levels)
+        return steps
+
+    def view(self) -> GovernorView:
+        """What the governor knows."""
+        return self._governor.view()
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Processes that are gone."""
+        if self._levels is not None:
+            self._levels.forget(pids)
+
     def close(self) -> None:
         """Nothing is asked of the engine's parts any more."""
-        self._books = self._watch = None
+        if self._worker is not None:
+            self._jobs.put(None)
+            self._worker.join(10.0)
+            self._worker = None
+        self._books = self._watch = self._levels = None
+
+    def _carry_out(self, step: Step, books: RestrainedAttachments, levels: LevelMaps) -> None:
+        log.warning(
+            "probes of a process are now at level %s",
+            step.level.name,
+            extra={"pid": step.pid, "before": step.before.name, "reason": step.reason},
+        )
+        if step.level is not Level.detached:
+            try:
+                levels.set(step.pid, step.level)
+            except OSError as error:
+                log.error("a level cannot be set", extra={"pid": step.pid, "reason": str(error)})
+        if step.level is Level.detached:
+            self._later(lambda: self._withdraw(books, step))
+        elif step.before is Level.detached:
+            self._later(lambda: books.restore(step.pid))
+
+    def _withdraw(self, books: RestrainedAttachments, step: Step) -> None:
+        books.withdraw(step.pid, f"let go for process {step.pid}: {step.reason}")
+        self._end_work([step.pid])
+
+    def _later(self, job: Callable[[], None]) -> None:
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._work, name="hotstage-governor", daemon=True)
+            self._worker.start()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except Exception:  # one process that cannot be let go must not keep all others
+                log.exception("probes cannot be taken out or back")
 
 
 def end_work(maps: KernelMaps, threads_fd: int, totals: TotalsBook, pids: Collection[int] | None) -> None:
