@@ -166,10 +166,9 @@ def test_one_process_is_let_go_and_the_others_of_its_library_are_counted_on(
     for each in (dear, other):
         each.open(library)
     engine = start_engine(rung="S")
-    books = engine._open_attachments
     for each in (dear, other):
         each.call("cuLaunchKernel", 11)
-    books.withdraw(dear.pid, "too dear")
+    engine.restraint.withdraw(dear.pid, "too dear")
     offset = launch_offset(library)
     assert first_bytes(dear.pid, library, offset)[0] == 0x74
     assert first_bytes(other.pid, library, offset)[0] == 0xCC
@@ -186,7 +185,7 @@ def test_one_process_is_let_go_and_the_others_of_its_library_are_counted_on(
     wait_until(is_covered(engine, late.pid), "a process that comes now is attached by itself")
     late.call("cuLaunchKernel", 29)
     dear.call("cuLaunchKernel", 1)
-    books.restore(dear.pid)
+    engine.restraint.restore(dear.pid)
     wait_until(is_covered(engine, dear.pid), "it is attached again")
     for each in (dear, other, late):
         each.call("cuLaunchKernel", 31)
@@ -201,7 +200,7 @@ def test_a_library_comes_back_for_all_when_the_process_ends_that_it_was_let_go_f
     for each in (dear, other):
         each.open(library)
     engine = start_engine(rung="M")  # no links of one process: the library goes for both
-    engine._open_attachments.withdraw(dear.pid, "too dear")
+    engine.restraint.withdraw(dear.pid, "too dear")
     other.call("cuLaunchKernel", 13)
     assert counted(engine, other.pid) == 0
     lib = library_of(engine, other.pid)

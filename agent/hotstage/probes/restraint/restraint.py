@@ -127,8 +127,19 @@ class Restraint:
             hits[pid] = cpu[0], replace(found, cpu_ns=cpu[1], marks=marks, nvtx=nvtx)
         steps = self._governor.advance(sample.at_ns, hits)
         for step in steps:
-            self._carry_out(step, books, levels)
+            self._carry_out(step, levels)
         return steps
+
+    def withdraw(self, pid: int, reason: str) -> None:
+        """Take every probe out of one process; `restore` undoes it."""
+        if (books := self._books) is not None:
+            books.withdraw(pid, reason)
+            self._end_work([pid])
+
+    def restore(self, pid: int) -> None:
+        """Probe it again: a new epoch."""
+        if (books := self._books) is not None:
+            books.restore(pid)
 
     def view(self) -> GovernorView:
         """What the governor knows."""
@@ -147,7 +158,7 @@ class Restraint:
             self._worker = None
         self._books = self._watch = self._levels = None
 
-    def _carry_out(self, step: Step, books: RestrainedAttachments, levels: LevelMaps) -> None:
+    def _carry_out(self, step: Step, levels: LevelMaps) -> None:
         log.warning(
             "probes of a process are now at level %s",
             step.level.name,
@@ -159,13 +170,10 @@ class Restraint:
             except OSError as error:
                 log.error("a level cannot be set", extra={"pid": step.pid, "reason": str(error)})
         if step.level is Level.detached:
-            self._later(lambda: self._withdraw(books, step))
+            reason = f"let go for process {step.pid}: {step.reason}"
+            self._later(lambda: self.withdraw(step.pid, reason))
         elif step.before is Level.detached:
-            self._later(lambda: books.restore(step.pid))
-
-    def _withdraw(self, books: RestrainedAttachments, step: Step) -> None:
-        books.withdraw(step.pid, f"let go for process {step.pid}: {step.reason}")
-        self._end_work([step.pid])
+            self._later(lambda: self.restore(step.pid))
 
     def _later(self, job: Callable[[], None]) -> None:
         if self._worker is None:

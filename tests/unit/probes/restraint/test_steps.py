@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -126,5 +127,5 @@ def test_whatever_the_series_it_never_flaps_and_never_stays_far_above(seed: int)
         real = {Level.counts_only: ratio * share, Level.detached: 0.0}.get(steps.level, ratio)
         far = far + 1 if real > CONFIG.detach_ratio else 0
         assert far <= 30, f"far above the limit for {far} s"
-    for (at, _, _), (later, before, after) in zip(moved, moved[1:], strict=False):
+    for (at, _, _), (later, before, after) in pairwise(moved):
         assert later - at >= (CONFIG.quiet_seconds if after < before else 3)
