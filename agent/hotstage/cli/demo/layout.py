@@ -14,6 +14,7 @@ import msgspec
 
 from hotstage.cli import unprivileged
 from hotstage.config.explore import ExploreConfig
+from hotstage.config.governor import GovernorConfig
 from hotstage.config.notify import Destination, NotifyConfig
 from hotstage.config.render import toml
 from hotstage.config.settings import (
@@ -60,6 +61,8 @@ def lay_out(
     secret.chmod(0o600)
     config = Config(
         probes=msgspec.convert({"loader": loader}, ProbesConfig),
+        # Simulated calls use next to no CPU, so what share of it their probes cost says nothing.
+        governor=GovernorConfig(enabled=False),
         devices=DevicesConfig(library_directory=str(nvml_directory)),
         breakers=BreakersConfig(cool_down_seconds=5.0, close_for_seconds=4.0),
         store=StoreConfig(directory=str(state)),
