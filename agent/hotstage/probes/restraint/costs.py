@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from hotstage.clock import Clock, rfc3339
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _LAUNCH, _WAIT, _MARK = 1, 64, 480  # cuLaunchKernel, cuStreamSynchronize, hotstage_mark_stage_begin
 _PUSH, _POP = 491, 492
-_ROUNDS, _CALLS, _STEPPED_CALLS = 10, 100, 20
+_ROUNDS, _CALLS, _STEPPED_CALLS = 25, 50, 10
 _NO_STAGE_WORD = 255 | 5 << 8
 
 
@@ -80,13 +80,16 @@ def calibrate(
         twins.close()
         return Costs(f"not calibrated: {error}")
     try:
-        places = [untraced, launch, timed, mark, twins.stepped[0]]
-        bare, launch_ns, timed_ns, mark_ns, stepped_ns = _least(twins, places)
-        levels.set(own, Level.tails_only)
-        (tails_ns,) = _least(twins, [timed])
-        levels.set(own, Level.counts_only)
-        (counts_ns,) = _least(twins, [timed])
-        nvtx_ns = sum(_least(twins, [push, pop], word=None)) / 2 - bare if with_nvtx else None
+        turns = [
+            *(_Turn(place) for place in (untraced, launch, timed, mark)),
+            _Turn(twins.stepped[0], calls=_STEPPED_CALLS),
+            _Turn(timed, Level.tails_only),
+            _Turn(timed, Level.counts_only),
+            *([_Turn(push, word=None), _Turn(pop, word=None)] if with_nvtx else ()),
+        ]
+        least = _least(twins, turns, lambda level: levels.set(own, level))
+        bare, launch_ns, timed_ns, mark_ns, stepped_ns, tails_ns, counts_ns, *ranges_ns = least
+        nvtx_ns = sum(ranges_ns) / 2 - bare if ranges_ns else None
     finally:
         levels.forget([own])
         maps.forget_processes([own])
@@ -114,14 +117,31 @@ def _leave(links: Sequence[Link], twins: Twins) -> None:
     twins.close()
 
 
-def _least(twins: Twins, places: Sequence[int], word: int | None = _NO_STAGE_WORD) -> list[float]:
-    """ns a call at each place, least of the rounds; a first round warms up and is not counted."""
-    least = [float("inf")] * len(places)
-    for turn in range(_ROUNDS + 1):
-        for at, place in enumerate(places):
-            calls = _STEPPED_CALLS if place in twins.stepped else _CALLS
-            taken = twins.slice_ns(place, calls, word) / calls
-            if turn:
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One slice: calls of a function while its process is at a level; `word` None: with a string."""
+
+    place: int
+    level: Level = Level.full
+    word: int | None = _NO_STAGE_WORD
+    calls: int = _CALLS
+
+
+def _least(twins: Twins, turns: Sequence[_Turn], go_to: Callable[[Level], None]) -> list[float]:
+    """ns a call of each turn, least of the rounds; the first one warms up and is not counted.
+
+    All in every round, so that whoever else runs for a while slows all of them or none.
+    """
+    least = [float("inf")] * len(turns)
+    level = Level.full
+    for number in range(_ROUNDS + 1):
+        for at, turn in enumerate(turns):
+            if turn.level is not level:
+                level = turn.level
+                go_to(level)
+                twins.slice_ns(turn.place, 1, turn.word)  # looks the level up
+            taken = twins.slice_ns(turn.place, turn.calls, turn.word) / turn.calls
+            if number:
                 least[at] = min(least[at], taken)
     return least
 
