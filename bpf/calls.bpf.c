@@ -153,6 +153,8 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
 	if (!thread || !spec)
 		return 1;
 	if (!is_outer && level_of(thread, tgid) >= LEVEL_COUNTS_ONLY && !spec->effect) {
+		if (thread->depth) /* what is around it made this call, and is no second one */
+			frame_at(thread, thread->depth)->flags |= FRAME_HAS_WORK;
 		count_at_entry(thread, tgid, cookie);
 		return 0;
 	}
