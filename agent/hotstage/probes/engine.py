@@ -355,7 +355,6 @@ class ProbeEngine:
             log.warning("some processes do not answer; their libraries are attached when they do")
         self._trials.started()
 
-
     def _forget_the_gone(self) -> None:
         now_ns, maps = self._clock.monotonic_ns(), self._open_maps
         names = maps.stage_names()
