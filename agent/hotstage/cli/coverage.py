@@ -12,6 +12,7 @@ from hotstage.cli.terminal import print_json, print_table, say
 from hotstage.probes.losses import MEANINGS, UNKNOWN
 
 _SHOWN_SYMBOLS = 6
+_SHOWN_PROCESSES = 5
 _OF_COMMUNICATOR = ("pid", "rank", "size", "calls", "size_bytes")
 
 
@@ -28,6 +29,7 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
         f"loader {body['loader']}, rung {body['rung']}: {body['attached']} symbols attached; "
         f"{calls['counted']} calls counted, {calls['open']} of them open, {calls['lost']} lost"
     )
+    _tell_restraint(body)
     say("emulated: probed on an instruction that costs one trap; the others cost a single step more")
     print_table(
         ("pid", "process", "library", "state", "attached", "emulated", "path"),
@@ -60,6 +62,26 @@ def coverage(as_json: bool, agent_url: str | None) -> None:
     for name in lost:
         told = MEANINGS.get(name, UNKNOWN)
         say(f"{name}: {told.means}\n  may falsify: {told.falsifies}\n  remedy: {told.helps}")
+
+
+def _tell_restraint(body: dict[str, Any]) -> None:
+    """What holds the probes back: the kill switch, the deny list, the governor; and what the maps hold."""
+    if body.get("off"):
+        say(f"nothing is attached: {body['off']}; `hotstage probes on` brings the probes back")
+    for process in body["processes"]:
+        for lib in process["libraries"]:
+            if lib["state"] in ("denied", "off") and not body.get("off"):
+                say(f"not probed in {process['pid']} {process['name']}: {lib['path']}: {lib['reason']}")
+    if governor := body.get("governor"):
+        say(f"cost of a call: {governor['costs']['basis']}")
+        dear = [each for each in governor["processes"] if each["level"] != "full" or each["cost_ratio"]]
+        for each in dear[:_SHOWN_PROCESSES]:
+            share = "unknown" if each["cost_ratio"] is None else f"{each['cost_ratio']:.2%} of its CPU time"
+            say(f"probes of {each['pid']}: {share}, level {each['level']}")
+    if sizes := body.get("map_bytes"):
+        largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
+        told = ", ".join(f"{name} {held / (1 << 20):.1f}" for name, held in largest)
+        say(f"kernel memory of maps: {sum(sizes.values()) / (1 << 20):.1f} MiB ({told})")
 
 
 def _tell_driver(body: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from click.testing import CliRunner
 
-from hotstage.cli.coverage import coverage
+from hotstage.cli.coverage import _tell_restraint, coverage
 from hotstage.probes.losses import MEANINGS
 
 TRIAL = {
@@ -180,3 +180,28 @@ def test_an_own_program_that_is_refused_is_told_with_the_remedy_and_what_runs_on
     assert "/etc/hotstage/probes.d/io.bpf.c\trefused\thotstage_custom_io_reads_total" in lines
     at = lines.index("/etc/hotstage/probes.d/io.bpf.c:6: `#include X`")
     assert lines[at + 1 : at + 3] == ["  remedy: mend it", "  the version before runs on"]
+
+
+def test_what_holds_the_probes_back_is_told_before_the_tables(capsys) -> None:
+    cost = {"reason": None, "cost_cores": 0.1, "since_ns": None, "retry_ns": None}
+    library = {"path": "/lib/libcuda.so", "state": "denied", "reason": "denied by 'a': b"}
+    _tell_restraint(
+        {
+            "off": None,
+            "processes": [{"pid": 7, "name": "server", "libraries": [library]}],
+            "governor": {
+                "costs": {"basis": "calibrated on this host at noon"},
+                "processes": [
+                    {"pid": 7, "level": "counts_only", "cost_ratio": 0.0123, **cost},
+                    {"pid": 8, "level": "full", "cost_ratio": None, **cost},
+                ],
+            },
+            "map_bytes": {"threads": 3 << 20, "events": 1 << 20},
+        }
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "not probed in 7 server: /lib/libcuda.so: denied by 'a': b",
+        "cost of a call: calibrated on this host at noon",
+        "probes of 7: 1.23% of its CPU time, level counts_only",
+        "kernel memory of maps: 4.0 MiB (threads 3.0, events 1.0)",
+    ]
