@@ -118,7 +118,10 @@ static __always_inline void keep_block(const struct torch_block_key *key, struct
 	}
 }
 
-/* The allocation that begins where a block does; its bytes, 0 where the ledger knows none. */
+/*
+ * The allocation, or the reserved addresses, that begin where a block does; bytes of memory, 0 where the
+ * ledger knows none.
+ */
 static __always_inline __u64 note_segment(const struct torch_block_key *block, __u32 device)
 {
 	struct allocation_key key = {
@@ -130,7 +133,7 @@ static __always_inline __u64 note_segment(const struct torch_block_key *block, _
 	struct torch_segment fresh = {.device = device}, *known;
 
 	if (!found) {
-		key.space = SPACE_MAPPINGS;
+		key.space = SPACE_RESERVATIONS;
 		found = bpf_map_lookup_elem(&allocations, &key);
 	}
 	if (!found)
@@ -143,7 +146,7 @@ static __always_inline __u64 note_segment(const struct torch_block_key *block, _
 		if (bpf_map_update_elem(&torch_segments, block, &fresh, BPF_ANY))
 			count_loss(LOST_BLOCKS);
 	}
-	return found->bytes;
+	return key.space == SPACE_POINTERS ? found->bytes : 0;
 }
 
 /*

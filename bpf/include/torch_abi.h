@@ -34,14 +34,15 @@ struct torch_block {
 };
 
 /*
- * torch_segments[key]: an allocation of the ledger that a block has begun at. A new one is always cut from
- * its begin on, so the first block names each; it is the one of the ledger while both times agree.
+ * torch_segments[key]: an allocation of the ledger that a block has begun at, or addresses that were reserved
+ * for segments that grow. A new one is always cut from its begin on, so the first block names each; it is the
+ * one of the ledger while both times agree.
  */
 struct torch_segment {
 	__u64 bytes;
 	__u64 since_ns; /* as in the ledger */
 	__u32 device;	/* as PyTorch said */
-	__u32 space;	/* enum hotstage_memory_space: pointers or mappings */
+	__u32 space;	/* enum hotstage_memory_space: pointers or reservations */
 };
 
 /*

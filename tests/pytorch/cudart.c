@@ -215,19 +215,11 @@ int cudaMalloc(uint64_t *out, size_t bytes)
 	FORWARD(cuMemAlloc_v2(out, bytes));
 }
 
-/* The simulated driver frees what belongs to the current device, the real one what belongs to any. */
 int cudaFree(uint64_t address)
 {
-	int before = device, error;
-
 	if (!address)
 		return SUCCESS;
-	error = cudaSetDevice((int)((address - RANGE_BASE) >> RANGE_BITS));
-	if (!error)
-		error = cuMemFree_v2(address);
-	if (device != before)
-		cudaSetDevice(before);
-	return keep(error);
+	FORWARD(cuMemFree_v2(address));
 }
 
 int cudaHostAlloc(void **out, size_t bytes, unsigned flags)
@@ -447,6 +439,7 @@ int cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsign
 {
 	int found;
 
+	make_ready(); /* what is found here is called without a call of the runtime before it */
 	if (cuGetProcAddress_v2(symbol, function, (int)version, flags, &found))
 		*function = (void *)answer_zero;
 	if (status)

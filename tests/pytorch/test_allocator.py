@@ -69,7 +69,8 @@ def expected(snapshot: dict[str, Any]) -> Fragmentation:
         if any(start <= address < start + length for start, length in segments if start in used)
     )
     stats = snapshot["stats"]
-    assert bound == stats["inactive_split_bytes.all.current"]
+    if stats["inactive_split_bytes.all.current"]:  # of segments that grow PyTorch itself counts none
+        assert bound == stats["inactive_split_bytes.all.current"]
     return Fragmentation(
         basis=Basis.TORCH,
         reserved_bytes=stats["reserved_bytes.all.current"],
@@ -92,10 +93,13 @@ def followed(engine: ProbeEngine, pid: int, ordinal: int) -> tuple[list[Any], li
     return sorted([int(row["address"]), int(row["bytes"])] for row in segments), blocks
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_segments_and_blocks_are_those_of_the_allocator(seed: int, watch, start_program, cuda) -> None:
+@pytest.mark.parametrize(("seed", "expandable"), [(1, False), (2, False), (3, False), (8, True), (9, True)])
+def test_segments_and_blocks_are_those_of_the_allocator(
+    seed: int, expandable: bool, watch, start_program, cuda
+) -> None:
     engine = watch()
-    program: Program = start_program("allocator.py", seed, **cuda)
+    setting = f"expandable_segments:{expandable}"
+    program: Program = start_program("allocator.py", seed, **cuda, PYTORCH_CUDA_ALLOC_CONF=setting)
     wait_for(engine, program.pid, FOLLOWED)
     for turn in range(ROUNDS):
         ordinal = turn % 2
@@ -104,7 +108,8 @@ def test_segments_and_blocks_are_those_of_the_allocator(seed: int, watch, start_
         assert found == expected(snapshot), found.reason
         segments, blocks = followed(engine, program.pid, ordinal)
         assert blocks == snapshot["allocated"]
-        assert segments == snapshot["segments"]
+        if not expandable:  # one that grows is known by its first piece, and what follows by the ledger
+            assert segments == snapshot["segments"]
         assert 0 < found.external_ratio() < 1
     assert not any(count for name, count in engine.coverage().losses.items() if name == "lost_blocks")
 

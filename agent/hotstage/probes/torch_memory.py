@@ -18,7 +18,7 @@ from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.maps.ledger import LedgerMaps, Pair
 from hotstage.probes.maps.torch import TorchMaps
 
-_MAPPINGS = 2  # enum hotstage_memory_space
+_MAPPINGS, _RESERVATIONS = 2, 3  # enum hotstage_memory_space
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,49 +68,52 @@ def of_device(device: np.void, blocks: NDArray[np.void], segments: NDArray[np.vo
 def live_segments(segments: NDArray[np.void], allocations: Pair) -> tuple[NDArray[np.void], NDArray[np.void]]:
     """SEGMENT_DTYPE rows → those that the ledger still has, and those that have ended.
 
-    A mapping that a block began at stands for all mappings that follow it without a hole: an expandable
-    segment grows by more of them.
+    Reserved addresses stand for what is mapped in them: a row for each run of mappings without a hole.
     """
     keys, values = allocations
-    order = np.argsort(keys, order=("tgid", "space", "address"))
-    keys, values = keys[order], values[order]
-    at = {key.tobytes(): index for index, key in enumerate(keys)} if len(segments) else {}
-    live = segments.copy()
-    is_live = np.zeros(len(segments), np.bool_)
+    at = {key.tobytes(): row for row, key in enumerate(keys)} if len(segments) else {}
     wanted = np.zeros(len(segments), keys.dtype)
-    wanted["address"], wanted["tgid"], wanted["space"] = (
-        segments["address"],
-        segments["tgid"],
-        segments["space"],
+    wanted["address"], wanted["tgid"] = segments["address"], segments["tgid"]
+    wanted["space"] = segments["space"]
+    rows = [at.get(key.tobytes(), -1) for key in wanted]
+    is_live = np.array(
+        [
+            row >= 0 and values["since_ns"][row] == since_ns
+            for row, since_ns in zip(rows, segments["since_ns"], strict=True)
+        ],
+        np.bool_,
     )
-    for index, key in enumerate(wanted):
-        row = at.get(key.tobytes())
-        if row is None or values["since_ns"][row] != segments["since_ns"][index]:
-            continue
-        is_live[index] = True
-        if segments["space"][index] == _MAPPINGS:
-            live["bytes"][index] = _run_from(keys, values, row)
-    return live[is_live], segments[~is_live]
+    live = segments[is_live]
+    is_reserved = live["space"] == _RESERVATIONS
+    runs = [_mapped(each, keys, values) for each in live[is_reserved]]
+    return np.concatenate([live[~is_reserved], *runs]), segments[~is_live]
 
 
-def _run_from(keys: NDArray[np.void], values: NDArray[np.void], row: int) -> int:
-    """Bytes of the mappings from this one on that touch each other."""
-    start, end = int(keys["address"][row]), int(keys["address"][row])
-    while row < len(keys) and int(keys["address"][row]) == end and keys["space"][row] == _MAPPINGS:
-        end += int(values["bytes"][row])
-        row += 1
-    return end - start
+def _mapped(reserved: np.void, keys: NDArray[np.void], values: NDArray[np.void]) -> NDArray[np.void]:
+    """SEGMENT_DTYPE: what is mapped into these addresses, neighbours joined."""
+    end = reserved["address"] + reserved["bytes"]
+    inside = (keys["tgid"] == reserved["tgid"]) & (keys["space"] == _MAPPINGS)
+    inside &= (keys["address"] >= reserved["address"]) & (keys["address"] < end)
+    order = np.argsort(keys["address"][inside])
+    starts, sizes = keys["address"][inside][order], values["bytes"][inside][order]
+    first = np.flatnonzero(np.concatenate([[True], starts[1:] != (starts + sizes)[:-1]])[: len(starts)])
+    found = np.full(len(first), reserved)
+    found["address"] = starts[first]
+    found["bytes"] = np.add.reduceat(sizes, first) if len(first) else 0
+    return found
 
 
 def _doubt(device: np.void, blocks: NDArray[np.void], segments: NDArray[np.void]) -> str | None:
     """Why blocks and segments are not all that there is; None where they are."""
-    if device["base_bytes"] or device["base_reserved_bytes"]:
+    can_grow = bool((segments["space"] == _RESERVATIONS).any())
+    if device["base_bytes"] or (device["base_reserved_bytes"] and not can_grow):
         return "the allocator was at work before it was followed"
     if device["unmatched_frees"] or int(blocks["bytes"].sum()) != device["allocated_bytes"]:
         return "not all of its blocks are known"
+    held = int(segments["bytes"].sum())
     # It may have given segments back since the last block: then its own sum is still the one before.
-    if int(segments["bytes"].sum()) > device["reserved_bytes"]:
-        return "its segments are more than it says"
+    if held > device["reserved_bytes"] or (can_grow and held != device["reserved_bytes"]):
+        return f"its segments are {held} bytes and not the {device['reserved_bytes']} that it says"
     return None
 
 

@@ -79,6 +79,11 @@ static CUresult primary(struct context **out, CUdevice ordinal)
 	return CUDA_SUCCESS;
 }
 
+struct context *primary_context(CUdevice ordinal)
+{
+	return ordinal >= 0 && ordinal < SIM_DEVICES && contexts[ordinal].magic ? &contexts[ordinal] : NULL;
+}
+
 BODY(cuDevicePrimaryCtxRetain)(struct context **out, CUdevice ordinal)
 {
 	MADE(cuDevicePrimaryCtxRetain);
@@ -123,7 +128,7 @@ BODY(cuDevicePrimaryCtxGetState)(CUdevice ordinal, unsigned *flags, int *active)
 	if (result)
 		return result;
 	*flags = 0;
-	*active = contexts[ordinal].magic == CONTEXT_MAGIC;
+	*active = primary_context(ordinal) != NULL;
 	return CUDA_SUCCESS;
 }
 

@@ -19,7 +19,6 @@
 	X(cuMemPoolCreate) \
 	X(cuMemPoolDestroy) \
 	X(cuMemPoolTrimTo) \
-	X(cuMemSetAccess) \
 	X(cuMemImportFromShareableHandle) \
 	X(cuArrayCreate_v2) \
 	X(cuArray3DCreate_v2) \
@@ -151,6 +150,7 @@
 	X(cuMemUnmap)                \
 	X(cuMemAddressReserve)       \
 	X(cuMemAddressFree)          \
+	X(cuMemSetAccess)            \
 	X(cuMemcpy)                  \
 	X(cuMemcpyAsync)             \
 	X(cuMemcpyPeerAsync)         \

@@ -103,6 +103,7 @@ static void join_next(struct block *block)
 	free(next);
 }
 
+/* Of whichever device: the address says it, not the current context. */
 CUresult memory_release(uint64_t address)
 {
 	struct context *context;
@@ -111,6 +112,9 @@ CUresult memory_release(uint64_t address)
 
 	if (result || !address)
 		return result;
+	context = address < RANGE_BASE ? NULL : primary_context((CUdevice)((address - RANGE_BASE) / RANGE_STEP));
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
 	for (block = range_of(context); block && block->address != address; block = block->next)
 		;

@@ -92,6 +92,7 @@ extern int initialised;
 uint64_t now_ns(void);
 CUresult device_at(CUdevice ordinal, struct sim_device **device); /* of the visible ones */
 CUresult require_context(struct context **context);
+struct context *primary_context(CUdevice ordinal); /* NULL until somebody has asked for it */
 
 struct stream *stream_new(struct context *context);
 /* Work of so many ns at full speed, queued on the stream (NULL: the context's default), or captured. */

@@ -64,3 +64,11 @@ BODY(cuMemUnmap)(CUdeviceptr address, size_t bytes)
 	MADE(cuMemUnmap);
 	return checked(address);
 }
+
+/* Who may use the addresses: nobody ever touches them. */
+BODY(cuMemSetAccess)(CUdeviceptr address, size_t bytes, const void *access, size_t count)
+{
+	(void)bytes, (void)access, (void)count;
+	MADE(cuMemSetAccess);
+	return checked(address);
+}
