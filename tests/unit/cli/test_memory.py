@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hotstage memory`: figures for people, and no zero where nothing is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotstage.cli.memory import _gpu, _why, size
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "—"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (80 << 30, "80.0 GiB"),
+        (3 << 50, "3072.0 TiB"),
+    ],
+)
+def test_sizes_are_short(count, text):
+    assert size(count) == text
+
+
+def a_gpu(**figure):
+    row = {"gpu_uuid": "GPU-1", "used_bytes": 1, "live_bytes": None, "free_bytes": 2, "failed_fitting": 0}
+    return {**row, "fragmentation": {"basis": "unknown", "ratio": None, **figure}}
+
+
+def test_a_bound_is_called_one_and_nothing_is_made_up():
+    assert _gpu(a_gpu())[2:6] == ("—", "2 B", "—", "unknown")
+    assert _gpu(a_gpu(basis="inferred", ratio=0.75))[4] == "at least 75.0%"
+    assert _gpu(a_gpu(basis="torch", ratio=0.125))[4] == "12.5%"
+
+
+def test_why_a_process_is_not_whole():
+    assert "room" in _why({"kinds": [{"untracked_bytes": 1}]})
+    assert "before it was watched" in _why({"kinds": [{"untracked_bytes": 0}]})
