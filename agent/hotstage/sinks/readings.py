@@ -167,4 +167,5 @@ def _with_last_frame(tick: Tick, before: Tick | None) -> Tick:
         engines=tick.engines,
         endpoint_modality=tick.endpoint_modality or before.endpoint_modality,
         gpu_of_pid=tick.gpu_of_pid,
+        memory=tick.memory,
     )

@@ -13,6 +13,7 @@ from hotstage.frame.memory_types import (
 )
 from hotstage.sinks import memory_metrics as metrics
 from hotstage.sinks.memory import memory_children
+from hotstage.sinks.prometheus import PrometheusSink
 
 UNKNOWN = FragmentationFigure("unknown", None, None, None, None)
 
@@ -58,3 +59,11 @@ def test_stages_tell_what_they_have_and_had():
     found = memory_children(a_memory(stages=[stage]))
     assert found[metrics.STAGE_LIVE] == [(("vision_encode", "image"), 10.0)]
     assert found[metrics.STAGE_HIGH] == [(("vision_encode", "image"), 30.0)]
+
+
+def test_it_is_told_on_the_fast_ticks_between_two_frames(a_frame, a_tick, plain_facts):
+    sink = PrometheusSink(lambda: plain_facts)
+    sink.publish(a_tick(frame=a_frame({})))
+    sink.publish(a_tick(frame=None, memory=a_memory(a_process())))
+    body, _ = sink.render("")
+    assert b'hotstage_memory_live_bytes{gpu_uuid="GPU-1",kind="device"} 3.0' in body
