@@ -29,6 +29,8 @@ from hotstage.frame.columns import COLUMNS
 from hotstage.frame.frame import Frame
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.engine import ProbeEngine
+from hotstage.probes.maps.levels import Level
+from hotstage.probes.restraint.governor import GovernorView
 from hotstage.probes.samples import FastSample
 from hotstage.sinks.self_facts import OtlpState, SelfFacts
 from hotstage.stages.places import Places
@@ -163,6 +165,8 @@ class LiveSources:
             attached_symbols=self._engine.points_in_use(),
             missed_symbols=sum(not each.is_expected for each in coverage.missed),
             map_bytes=own.map_bytes,
+            levels=levels_of(coverage.governor),
+            probe_cost_ratio=dearest(coverage.governor),
             page_dropped=page_dropped,
             is_ticking=not self._is_late(self._seconds_since_tick()),
             losses=coverage.losses,
@@ -241,6 +245,18 @@ class LiveSources:
         except StoreError as error:
             return {"pending": None, "enqueued": None, **known, "error": error.message}
         return {"pending": state.pending, "enqueued": state.enqueued_total, **known, "error": None}
+
+
+def levels_of(view: GovernorView | None) -> dict[str, int]:
+    """Level → processes at it, for every level below `full`."""
+    told = [each.level for each in view.processes] if view else []
+    return {level.name: told.count(level.name) for level in Level if level is not Level.full}
+
+
+def dearest(view: GovernorView | None) -> float | None:
+    """The highest share of a process's CPU time that its probes cost; None where no share is known."""
+    known = [each.cost_ratio for each in view.processes if each.cost_ratio is not None] if view else []
+    return max(known, default=None)
 
 
 def refuse_too_much(frames: Sequence[Frame], columns: Sequence[str]) -> None:

@@ -68,6 +68,10 @@ class SelfFacts:
     """What the operator's own programs have counted."""
     log_records: Mapping[str, int] = field(default_factory=dict)
     """Those that systemd's journal did not take: refused (written to standard error), dropped."""
+    levels: Mapping[str, int] = field(default_factory=dict)
+    """Processes by how much is recorded of them."""
+    probe_cost_ratio: float | None = None
+    """The dearest process's."""
 
 
 def self_children(facts: SelfFacts) -> dict[Metric, Children]:
@@ -98,6 +102,9 @@ def self_children(facts: SelfFacts) -> dict[Metric, Children]:
         self_metrics.LOG_RECORDS: [((fate,), float(count)) for fate, count in facts.log_records.items()],
         self_metrics.SINK_ERRORS: [((name,), float(count)) for name, count in facts.sink_errors.items()],
     }
+    children[self_metrics.GOVERNOR_LEVEL] = [((name,), float(n)) for name, n in facts.levels.items()]
+    if facts.probe_cost_ratio is not None:
+        children[self_metrics.PROBE_COST] = [((), facts.probe_cost_ratio)]
     if facts.otlp is not None:
         children[self_metrics.OTLP_SPANS] = [((), float(facts.otlp.exported))]
         children[self_metrics.OTLP_DROPPED] = [((name,), float(n)) for name, n in facts.otlp.dropped.items()]

@@ -120,6 +120,20 @@ MISSED = Metric(
 AGENT_CPU = Metric("hotstage_agent_cpu_seconds_total", "counter", (), "CPU time of the agent.")
 AGENT_RESIDENT = Metric("hotstage_agent_resident_bytes", "gauge", (), "Resident memory of the agent.")
 MAP_BYTES = Metric("hotstage_agent_map_bytes", "gauge", (), "Kernel memory of the agent's BPF maps.")
+PROBE_COST = Metric(
+    "hotstage_probe_cost_ratio",
+    "gauge",
+    (),
+    "Highest share of a process's CPU time that its probes cost, estimated over the last 10 s.",
+)
+GOVERNOR_LEVEL = Metric(
+    "hotstage_governor_level",
+    "gauge",
+    ("level",),
+    "Processes that are stepped down, by level: no_stacks, tails_only, counts_only, detached.",
+    cap=4,
+    counts="process",
+)
 STORE_PENDING = Metric(
     "hotstage_store_pending_changes", "gauge", (), "Changes that wait for the disk.", counts="change"
 )
@@ -182,7 +196,7 @@ SERIES_DROPPED = Metric(
     "counter",
     ("metric",),
     "Observations counted under `other`, and gauges left out of a scrape: the metric is at its cap.",
-    cap=32,
+    cap=31,
     counts="observation",
 )
 SCRAPE_SECONDS = Metric("hotstage_scrape_duration_seconds", "gauge", (), "Time the last scrape's body took.")
