@@ -5,15 +5,13 @@ fail for want of a driver are counted with their error. Fetched into a temporary
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.bpf.conftest import Probes, open_library
+from tests.bpf.real_libraries import call_in_children, fetch
 
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.cuda_runtime import CUDA_RUNTIME
@@ -34,32 +32,6 @@ CALLS = (
     ("cudaDeviceSynchronize", 2, ""),
     ("cudaLaunchKernelExC", 11, "config, 1, None"),
 )
-"""Name, how often, with what."""
-
-# Each in a child of its own, for a crash in the library is to end none of the others.
-PROGRAM = """
-import ctypes, json, os, sys
-library = ctypes.CDLL(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-answers = {}
-for name, times, arguments in json.loads(sys.argv[2]):
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        pointer, config = ctypes.byref(ctypes.c_void_p()), ctypes.create_string_buffer(64)
-        function = getattr(library, name)
-        for _ in range(times):
-            given = [ctypes.c_void_p(a) if type(a) is int and a < 3 else a for a in eval(f"[{arguments}]")]
-            result = function(*given)
-        os.write(writing, str(result).encode())
-        os._exit(0)
-    os.close(writing)
-    os.waitpid(child, 0)
-    answers[name] = [child, int(os.read(reading, 16) or -1)]
-print(json.dumps(answers), flush=True)
-sys.stdin.readline()
-"""
 
 
 @pytest.fixture(scope="session")
@@ -67,31 +39,13 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The library of a version; skips where it cannot be had."""
     found: dict[str, Path] = {}
 
-    def fetch(version: str) -> Path:
+    def of(version: str) -> Path:
         if version not in found:
             folder = tmp_path_factory.mktemp("runtime")
-            command = [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--no-deps",
-                "--disable-pip-version-check",
-            ]
-            try:
-                subprocess.run(
-                    [*command, "--target", folder, WHEELS[version]],
-                    check=True,
-                    capture_output=True,
-                    timeout=60,
-                )
-            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-                pytest.skip(f"{WHEELS[version]} cannot be fetched: {error}")
-            (found[version],) = folder.rglob("libcudart.so.*")
+            found[version] = fetch(WHEELS[version], "libcudart.so.*", folder)
         return found[version]
 
-    return fetch
+    return of
 
 
 @pytest.fixture(params=WHEELS)
@@ -127,16 +81,7 @@ def test_calls_that_fail_for_want_of_a_driver_are_the_runtimes_errors(
         attachment = probes.loader.attach(library, points)
         assert not attachment.refused
         stack.callback(links.detach, attachment.links)
-        target = subprocess.Popen(
-            [sys.executable, "-S", "-c", PROGRAM, library.path, json.dumps(CALLS)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        stack.callback(target.communicate)
-        assert target.stdin and target.stdout
-        assert target.stdout.readline() == "ready\n"
-        target.stdin.write("\n")
-        target.stdin.flush()
-        answers = json.loads(target.stdout.readline())
+        answers = call_in_children(library.path, CALLS, stack)
         ids = {call.name: call.call_id for call in CUDA_RUNTIME.calls}
         for name, times, _ in CALLS:
             pid, result = answers[name]

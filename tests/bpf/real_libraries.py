@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vendor's own libraries, for tests that need no GPU: fetched into a temporary directory, never kept, and
+called in children of a process that stays.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+# Each in a child of its own, for a crash in the library is to end none of the others.
+_PROGRAM = """
+import ctypes, json, os, sys
+library = ctypes.CDLL(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+answers = {}
+for name, times, arguments in json.loads(sys.argv[2]):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        pointer, config = ctypes.byref(ctypes.c_void_p()), ctypes.create_string_buffer(64)
+        function = getattr(library, name)
+        for _ in range(times):
+            given = [ctypes.c_void_p(a) if type(a) is int and a < 3 else a for a in eval(f"[{arguments}]")]
+            result = function(*given)
+        os.write(writing, str(result).encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    answers[name] = [child, int(os.read(reading, 16) or -1)]
+print(json.dumps(answers), flush=True)
+sys.stdin.readline()
+"""
+
+
+Call = tuple[str, int, str]
+"""Name, how often, with what (Python's ctypes; `pointer` and `config` are there)."""
+
+
+def fetch(requirement: str, pattern: str, folder: Path, *, seconds: float = 60) -> Path:
+    """The one library that a wheel has under that name; skips the test where it cannot be had."""
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check"]
+    try:
+        subprocess.run(
+            [*command, "--target", folder, requirement], check=True, capture_output=True, timeout=seconds
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        pytest.skip(f"{requirement} cannot be fetched: {error}")
+    (found,) = folder.rglob(pattern)
+    return found
+
+
+def call_in_children(library: str, calls: Sequence[Call], stack: ExitStack) -> dict[str, tuple[int, int]]:
+    """Name → (the child's pid, what the last call answered); -1 where the child ended in it."""
+    target = subprocess.Popen(
+        [sys.executable, "-S", "-c", _PROGRAM, library, json.dumps(calls)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    stack.callback(target.communicate)
+    assert target.stdin and target.stdout
+    assert target.stdout.readline() == "ready\n"
+    target.stdin.write("\n")
+    target.stdin.flush()
+    answers = json.loads(target.stdout.readline())
+    return {name: (pid, result) for name, (pid, result) in answers.items()}
