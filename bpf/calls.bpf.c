@@ -20,10 +20,12 @@
 #include "include/call_counts.h"
 #include "include/call_stack.h"
 #include "include/communicators.h"
+#include "include/conflict.h"
 #include "include/inference.h"
 #include "include/ledger.h"
 #include "include/layers.h"
 #include "include/sizes.h"
+#include "include/stream_users.h"
 
 #define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
 #define LAUNCH_CONFIG_STREAM 32 /* offsetof(CUlaunchConfig, hStream), cuda.h */
@@ -72,8 +74,10 @@ static __always_inline void count_launch(struct pt_regs *ctx)
 		thread->launch_total++;
 		if (thread->stage == HOTSTAGE_NO_STAGE)
 			keep_rules_fresh(thread, tgid, (__u32)pid_tgid);
-		if (is_stream_due(thread, spec))
+		if (is_stream_due(thread, spec)) {
 			thread->stream = stream_of(ctx, spec->stream_argument);
+			launch_on(thread, thread->stream);
+		}
 		if (thread->stage == HOTSTAGE_NO_STAGE)
 			infer_launch(ctx, thread, spec, tgid, (__u32)pid_tgid);
 		else if (spec->function_argument & HOTSTAGE_FUNCTION_LEARNS)
@@ -171,6 +175,8 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
 		thread->argument = argument_of(ctx, spec);
 		if (spec->effect)
 			enter_effect(ctx, thread, spec, tgid);
+		if (spec->effect == EFFECT_MEMORY_NEW)
+			look_for_conflict(thread, spec, pid_tgid, call, now);
 	}
 	if (spec->stream_argument)
 		thread->stream = stream_of(ctx, spec->stream_argument);
@@ -360,8 +366,11 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 		leave_memory(thread, spec, tgid, now, result);
 	else if (!result && spec->effect)
 		apply_effect(thread, spec, tgid);
-	if (spec->step && thread->stage == HOTSTAGE_NO_STAGE)
+	if (spec->step && thread->stage == HOTSTAGE_NO_STAGE) {
+		if (spec->step >= STEP_WAIT)
+			credit_stream_so_far(thread, now);
 		note_step(thread, spec->step, bytes, tgid, tid);
+	}
 	tell_call(thread, &key, tid, now, now - since_ns, bytes, result);
 	pop_call(thread);
 	if (is_outer && made.effect == EFFECT_COMMUNICATOR_NEW)

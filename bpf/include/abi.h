@@ -100,6 +100,7 @@ enum hotstage_loss {
 	LOST_ALLOCATIONS = 23, /* an allocation is not remembered: a map of the ledger, or its share, is full */
 	UNMATCHED_FREES = 24, /* freed was what the ledger does not have, or a free was not seen */
 	LOST_BLOCKS = 25, /* a block of PyTorch, or its request, was not kept: torch_blocks or its share is full */
+	LOST_STREAM_USERS = 26, /* whose launches a stream has is not known: stream_users, or its share, is full */
 	LOST_SCHEDULING = 27,  /* a thread's waits were not counted: cpu_threads or cpu_stats is full */
 	LOST_DRIVER_EVENTS = 28, /* in the driver's own programs: a map or their ring is full */
 	LOST_COMMUNICATORS = 30, /* a communicator, or whose layer counts, is not known: a map is full */
@@ -189,6 +190,7 @@ enum hotstage_share {
 	SHARE_STREAMS = 3,
 	SHARE_ALLOCATIONS = 4,
 	SHARE_BLOCKS = 5,
+	SHARE_STREAM_USERS = 6,
 	SHARE_COMMUNICATORS = 7,
 	HOTSTAGE_SHARES = 8,
 };
@@ -310,6 +312,8 @@ struct thread_state {
 	__u8 level;		/* enum hotstage_level */
 	__u8 counted_at_entry;	/* rungs M and P: calls that return without a frame of theirs */
 	__u8 level_pad[2];
+	__u64 launch_stream;	     /* CUstream of one of its last launches: stream_users.h */
+	__u64 streamed_launch_total; /* launches that stream_users has */
 	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
 };
 
@@ -598,6 +602,7 @@ enum hotstage_event_kind {
 	EVENT_CALL_ERROR = 3,
 	EVENT_KERNEL_LINE = 4,
 	EVENT_BATCH = 5,
+	EVENT_TOKEN_CONFLICT = 16,
 };
 
 struct request_event {
@@ -656,7 +661,7 @@ _Static_assert(sizeof(struct burst) == 20, "burst");
 _Static_assert(sizeof(struct burst_ring) == 5136, "burst_ring");
 _Static_assert(sizeof(struct phase_limits) == 28, "phase_limits");
 _Static_assert(sizeof(struct call_frame) == 48, "call_frame");
-_Static_assert(sizeof(struct thread_state) == 480, "thread_state");
+_Static_assert(sizeof(struct thread_state) == 496, "thread_state");
 _Static_assert(sizeof(struct communicator_key) == 16, "communicator_key");
 _Static_assert(sizeof(struct communicator) == 48, "communicator");
 _Static_assert(sizeof(struct context_key) == 16, "context_key");

@@ -7,6 +7,7 @@
 #define HOTSTAGE_THREAD_WORK_H
 
 #include "stage_slots.h"
+#include "stream_users.h"
 
 #define UNKNOWN_NS (~0ULL)
 
@@ -162,6 +163,7 @@ static __always_inline void set_thread_stage(struct thread_state *thread, __u32 
 	if (thread->stage != HOTSTAGE_NO_STAGE && thread->source == SOURCE_NVTX)
 		thread->nvtx_total += thread->launch_total - thread->flushed_launch_total;
 	flush_work(thread, tid);
+	credit_stream_so_far(thread, now);
 	thread->stage = HOTSTAGE_WORD_STAGE(word);
 	thread->modality = HOTSTAGE_WORD_MODALITY(word);
 	thread->source = thread->stage == HOTSTAGE_NO_STAGE ? SOURCE_NONE

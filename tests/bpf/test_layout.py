@@ -13,7 +13,7 @@ import pytest
 from tests.bpf.conftest import SOURCES
 
 from hotstage.probes.catalogue.spec import ContextEnd, Effect, Memory, Step, Wait
-from hotstage.probes.maps import bursts, communicators, driver, layout, ledger, scheduling, torch
+from hotstage.probes.maps import bursts, communicators, conflict, driver, layout, ledger, scheduling, torch
 from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
 from hotstage.probes.maps.shares import Share
 
@@ -80,6 +80,11 @@ STRUCTURES = {
     "cpu_thread": scheduling.CPU_THREAD_STATE_DTYPE,
     "cpu_key": scheduling.CPU_KEY_DTYPE,
     "cpu_stat": scheduling.CPU_STAT_DTYPE,
+    "conflict_limits": conflict.LIMITS_DTYPE,
+    "conflict_inputs": conflict.INPUTS_DTYPE,
+    "conflict_latch": conflict.LATCH_DTYPE,
+    "conflict_event": conflict.CONFLICT_EVENT_DTYPE,
+    "stream_user": conflict.STREAM_USER_DTYPE,
     "torch_block_key": torch.BLOCK_KEY_DTYPE,
     "torch_block": torch.BLOCK_STATE_DTYPE,
     "torch_segment": torch.SEGMENT_STATE_DTYPE,
@@ -152,13 +157,15 @@ def test_rows_end_in_the_structure_that_follows_the_key() -> None:
         ("hotstage_function_kind", layout.FunctionKind, "FUNCTION_"),
         ("hotstage_memory", Memory, "MEMORY_"),
         ("hotstage_context_end", ContextEnd, ""),
+        ("hotstage_token_basis", conflict.TokenBasis, "TOKENS_"),
+        ("hotstage_conflict_outcome", conflict.Outcome, "CONFLICT_"),
     ],
 )
 def test_enumerators_agree(btf: list[dict[str, Any]], enum: str, twin: Any, prefix: str) -> None:
     (found,) = [t for t in btf if t["kind"] in ("ENUM", "ENUM64") and t["name"] == enum]
     values = {value["name"]: value["val"] for value in found["values"]}
-    for length in ("HOTSTAGE_LOSSES", "HOTSTAGE_WAITS", "HOTSTAGE_SHARES", "HOTSTAGE_MEMORY_KINDS"):
-        values.pop(length, None)
+    for length in ("LOSSES", "WAITS", "SHARES", "MEMORY_KINDS", "CONFLICT_OUTCOMES"):
+        values.pop(f"HOTSTAGE_{length}", None)
     assert values == {f"{prefix}{member.name}": member.value for member in twin}
 
 

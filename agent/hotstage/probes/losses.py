@@ -155,6 +155,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "fragmentation of that process is not computed from its blocks",
         "raise probes.torch_blocks",
     ),
+    "lost_stream_users": LossMeaning(
+        "launches were not credited to their stream, the map of streams or a quarter of it is full",
+        "which modalities share that stream is not told",
+        "look for a program that makes streams without end",
+    ),
     "lost_scheduling": LossMeaning(
         "a thread's switches were not counted, the map of its thread or of its stage is full",
         "waits for a CPU and time off it are too low",

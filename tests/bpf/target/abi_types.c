@@ -3,6 +3,7 @@
 #include <linux/types.h>
 
 #include "../../../bpf/include/abi.h"
+#include "../../../bpf/include/conflict_abi.h"
 #include "../../../bpf/include/driver.h"
 #include "../../../bpf/include/ledger_abi.h"
 #include "../../../bpf/include/scheduling.h"
@@ -79,3 +80,10 @@ struct torch_block_key torch_block_key;
 struct torch_block torch_block;
 struct torch_segment torch_segment;
 struct torch_device torch_device;
+struct conflict_limits conflict_limits;
+struct conflict_inputs conflict_inputs;
+struct conflict_latch conflict_latch;
+struct conflict_event conflict_event;
+struct stream_user stream_user;
+enum hotstage_token_basis token_basis;
+enum hotstage_conflict_outcome conflict_outcome;

@@ -19,6 +19,7 @@ from hotstage.probes.maps import layout
 from hotstage.probes.maps.bursts import BurstMaps
 from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
 from hotstage.probes.maps.communicators import CommunicatorMaps
+from hotstage.probes.maps.conflict import ConflictMaps
 from hotstage.probes.maps.histograms import HistogramSlots
 from hotstage.probes.maps.inference import InferenceMaps
 from hotstage.probes.maps.ledger import LedgerMaps
@@ -94,6 +95,9 @@ class KernelMaps:
         self.communicators = CommunicatorMaps(fds)
         """NCCL's, and which processes the runtime does not count in."""
 
+        self.conflict = ConflictMaps(fds)
+        """Verdicts on allocations, and who works on which stream."""
+
     def prepare(self, call_specs: NDArray[np.void], *, slow_call_ns: int, event_gap_ns: int) -> None:
         """Write what the programs read: once after load, before anything is attached."""
         self._specs = call_specs
@@ -131,6 +135,7 @@ class KernelMaps:
             Share.STREAMS: streams,
             Share.ALLOCATIONS: self.ledger.capacity,
             Share.BLOCKS: self.torch.capacity,
+            Share.STREAM_USERS: self.conflict.stream_capacity,
             Share.COMMUNICATORS: self.communicators.capacity,
         }
 
@@ -258,6 +263,7 @@ class KernelMaps:
         self.inference.forget(pids)
         self.torch.forget(pids)
         self.communicators.forget(pids)
+        self.conflict.forget(pids)
         return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests)
 
     def forget_threads(self, tids: Collection[int]) -> NDArray[np.void]:
@@ -290,6 +296,7 @@ class KernelMaps:
     def close(self) -> None:
         """Unmap; the descriptors belong to the loader."""
         self._events.close()
+        self.conflict.close()
         self._losses.close()
         self.histograms.close()
 

@@ -62,6 +62,7 @@ class Loss(IntEnum):
     LOST_ALLOCATIONS = 23
     UNMATCHED_FREES = 24
     LOST_BLOCKS = 25
+    LOST_STREAM_USERS = 26
     LOST_SCHEDULING = 27
     LOST_DRIVER_EVENTS = 28
     LOST_COMMUNICATORS = 30
@@ -116,6 +117,7 @@ class EventKind(IntEnum):
     CALL_ERROR = 3
     KERNEL_LINE = 4
     BATCH = 5
+    TOKEN_CONFLICT = 16
 
 
 SHARES = 8
@@ -216,6 +218,8 @@ _THREAD_STATE_FIELDS = [
     ("level", "u1"),
     ("counted_at_entry", "u1"),
     ("level_pad", "u1", (2,)),
+    ("launch_stream", "<u8"),
+    ("streamed_launch_total", "<u8"),
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
 ]
 THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)

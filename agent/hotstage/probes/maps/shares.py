@@ -15,4 +15,5 @@ class Share(IntEnum):
     STREAMS = 3
     ALLOCATIONS = 4
     BLOCKS = 5
+    STREAM_USERS = 6
     COMMUNICATORS = 7
