@@ -108,7 +108,7 @@ def test_the_simulated_hosts_libraries_are_found_and_cheap_to_probe(tmp_path, st
     assert cuda["data"]["emulated"] == cuda["data"]["symbols"] > 40
     assert len(cuda["data"]["build_id"]) == 40
     runtime = of(stubs.libcudart.resolve(), found)
-    assert (runtime["status"], runtime["name"]) == ("absent", "libcudart")
+    assert (runtime["status"], runtime["name"]) == ("ok", "libcudart")
     static = [finding for finding in found if finding["name"] == "static runtime"]
     assert all(target.pid not in finding["data"]["pids"] for finding in static)
 
