@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 SELECTED := not image and not clean_debian and not long and not other_kernels and not torch
 TORCH := torch==2.14.1
 
-.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside long test-torch packages wheel deb image install uninstall
+.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside long test-torch bench-eager packages wheel deb image install uninstall
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -51,6 +51,11 @@ long: setup-tests ## what would take `make test` beyond a quarter of an hour
 # TORCH_PYTHON=/path/to/python takes a PyTorch that is installed already
 test-torch: setup-tests $(if $(TORCH_PYTHON),,.venv-torch/.complete) ## real PyTorch under the probes, without a GPU: 5.5 GB of wheels, not part of test
 	HOTSTAGE_TORCH_PYTHON=$(or $(TORCH_PYTHON),.venv-torch/bin/python) $(PYTEST) -s -m torch tests/pytorch
+
+# SEEDS="11 12", PROGRAMS='"engine, one sequence"', TORCH_PYTHON as above
+bench-eager: setup-tests $(if $(TORCH_PYTHON),,.venv-torch/.complete) ## how well prefill and decode of eager PyTorch are told: a table in Markdown
+	HOTSTAGE_TORCH_PYTHON=$(or $(TORCH_PYTHON),.venv-torch/bin/python) $(BIN)/python -m tests.pytorch.eager \
+		$(if $(SEEDS),--seeds $(SEEDS)) $(if $(PROGRAMS),--programs $(PROGRAMS))
 
 .venv-torch/.complete:
 	@echo "installing $(TORCH) and what it needs into .venv-torch: 5.5 GB, some minutes"

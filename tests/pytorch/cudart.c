@@ -40,6 +40,8 @@ int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 int cuLaunchKernel(const void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
 		   void **);
 int cuLaunchKernelEx(const void *, const void *, void **, void **);
+int cuLaunchCooperativeKernel(const void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
+			      void **);
 int cuMemGetInfo_v2(size_t *, size_t *);
 int cuMemAlloc_v2(uint64_t *, size_t);
 int cuMemFree_v2(uint64_t);
@@ -348,11 +350,48 @@ int cudaDeviceSynchronize(void)
 	FORWARD(cuCtxSynchronize());
 }
 
+/* Which of libcuda's entries launches go through, of all threads: probes then count them apart. */
+enum entry { AS_KERNEL, AS_KERNEL_EX, AS_COOPERATIVE };
+static enum entry launches_as;
+
+void simulated_launch_as(int entry)
+{
+	launches_as = (enum entry)entry;
+}
+
+/* CUlaunchConfig and cudaLaunchConfig_t begin with these. */
+struct launch_config {
+	struct dim3 grid, block;
+	unsigned shared_bytes;
+	void *stream;
+	void *attributes;
+	unsigned attribute_count;
+};
+
+static int launch(const void *function, struct dim3 grid, struct dim3 block, void **arguments, unsigned shared_bytes,
+		  void *stream)
+{
+	const struct launch_config config = {grid, block, shared_bytes, stream, NULL, 0};
+
+	if (launches_as == AS_KERNEL_EX)
+		FORWARD(cuLaunchKernelEx(&config, function, arguments, NULL));
+	if (launches_as == AS_COOPERATIVE)
+		FORWARD(cuLaunchCooperativeKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes,
+						  stream, arguments));
+	FORWARD(cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes, stream, arguments,
+			       NULL));
+}
+
 int cudaLaunchKernel(const void *function, struct dim3 grid, struct dim3 block, void **arguments, size_t shared_bytes,
 		     void *stream)
 {
-	FORWARD(cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, (unsigned)shared_bytes, stream,
-			       arguments, NULL));
+	return launch(function, grid, block, arguments, (unsigned)shared_bytes, stream);
+}
+
+/* cudaLaunchConfig_t: its shared_bytes are a size_t, and so its stream is where libcuda's is. */
+int cudaLaunchKernelExC(const struct launch_config *config, const void *function, void **arguments)
+{
+	return launch(function, config->grid, config->block, arguments, config->shared_bytes, config->stream);
 }
 
 /* What `<<<>>>` compiles to since CUDA 13. */

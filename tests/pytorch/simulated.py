@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A libcudart for unmodified PyTorch without a GPU: `cudart.c`, a stub for each other export.
+"""A libcudart for unmodified PyTorch without a GPU: `cudart.c`, a stub for each other export; and `cublas.c`.
 
 The names come from the libcudart that came with PyTorch, at the time of the tests; nothing of it is kept.
 """
@@ -18,19 +18,27 @@ from hotstage.simhost.build import StubPaths, lay_out
 from hotstage.simhost.gpus import GpuModel
 from hotstage.simhost.page import PAGE_FILE, shared_page
 
-SOURCE = Path(__file__).parent / "cudart.c"
+SOURCE, PRODUCTS = (Path(__file__).parent / name for name in ("cudart.c", "cublas.c"))
 SONAME = "libcudart.so.13"
 
 
 @contextmanager
-def simulated_cuda(folder: Path, torch_python: Path) -> Iterator[dict[str, str]]:
-    """Environment for a program with PyTorch: two GPUs of 80 GiB behind a libcudart of ours."""
+def simulated_cuda(
+    folder: Path, torch_python: Path, *, with_products: bool = False, factor: float = 1.0
+) -> Iterator[dict[str, str]]:
+    """Environment for a program with PyTorch: two GPUs of 80 GiB behind a libcudart of ours.
+
+    `with_products`: matrix products are launches of ours, too. `factor`: work takes as many times as long.
+    """
     folder.mkdir(parents=True)
     stubs = lay_out(folder)
     runtime = build_runtime(folder, stubs, real_runtime(torch_python))
+    preloaded = [runtime, build_products(folder, runtime)] if with_products else [runtime]
     with shared_page(folder / PAGE_FILE) as page:
         GpuModel(page)
-        yield {"LD_PRELOAD": str(runtime), "LD_LIBRARY_PATH": str(folder)}
+        for device in page.devices:
+            device.factor = factor
+        yield {"LD_PRELOAD": ":".join(map(str, preloaded)), "LD_LIBRARY_PATH": str(folder)}
 
 
 def real_runtime(torch_python: Path) -> Path:
@@ -51,13 +59,21 @@ def build_runtime(folder: Path, stubs: StubPaths, real: Path) -> Path:
         + "".join(f"\t.globl {name}\n\t.type {name}, @function\n{name}:\n" for name in sorted(rest))
         + '\tpush %rbp\n\txor %eax, %eax\n\tpop %rbp\n\tret\n\t.section .note.GNU-stack,"",@progbits\n'
     )
-    versions.write_text(f"{SONAME} {{\nglobal:\n\tcuda*;\n\t__cuda*;\nlocal:\n\t*;\n}};\n")
+    versions.write_text(f"{SONAME} {{\nglobal:\n\tcuda*;\n\t__cuda*;\n\tsimulated_*;\nlocal:\n\t*;\n}};\n")
     command = [
         *("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fcf-protection=none"),
         *("-o", built, SOURCE, generated, f"-L{stubs.folder}", "-l:libcuda.so.1"),
         *(f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={versions}", "-Wl,-rpath,$ORIGIN"),
     ]
     subprocess.run(command, check=True)
+    return built
+
+
+def build_products(folder: Path, runtime: Path) -> Path:
+    """Compile `cublas.c`."""
+    built = folder / "libproducts.so"
+    flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fcf-protection=none")
+    subprocess.run(["gcc", *flags, "-o", built, PRODUCTS, runtime], check=True)
     return built
 
 
