@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hotstage.cli.bench.peers import peers
 from hotstage.cli.bench.targets import Target, compiled, opened
-from hotstage.cli.bench.variants import Variant, reference_types, variants
+from hotstage.cli.bench.variants import HEAD_CALLS, Variant, of_wait, reference_types, variants
 from hotstage.errors import HotstageError
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.spec import call_spec_table
@@ -89,6 +89,11 @@ def _attach(programs: LoadedPrograms, target: Target, present: Sequence[Variant]
         if variant.undo is not None:
             points.append(target.point(*variant.undo, PointKind.TIMED))
         attached += [links.attach_side(programs, target.library, side, points) for side in variant.sides]
+        if variant.wait is not None:
+            wait = [target.point(*variant.wait, PointKind.TIMED)]
+            attached += [
+                links.attach_side(programs, target.library, side, wait) for side in of_wait(programs.rung)
+            ]
     mark = target.point("hotstage_mark_stage_begin", 480, PointKind.STAGE_BEGIN)
     attached += links.attach(programs, target.library, [mark]).links
     return attached
@@ -103,6 +108,7 @@ def _run_slices(folder: Path, present: Sequence[Variant], rounds: int) -> tuple[
         str(cpu),
         str(rounds),
         str(CALLS_PER_SLICE),
+        str(HEAD_CALLS),
     ]
     command += [str(VISION_IMAGE), *map(_names, present)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -114,6 +120,8 @@ def _run_slices(folder: Path, present: Sequence[Variant], rounds: int) -> tuple[
 
 
 def _names(variant: Variant) -> str:
+    if not variant.is_marked:
+        return f"{variant.twin}~{variant.wait[0] if variant.wait else ''}"
     return variant.twin if variant.undo is None else f"{variant.twin}+{variant.undo[0]}"
 
 
@@ -129,13 +137,14 @@ def _result(
     sample = maps.read_slow(0)
     counted = int(sample.stats["count"][sample.keys["tgid"] == pid].sum())
     ours = sum((variant.call_id != 0) + (variant.undo is not None) for variant in present)
+    waits = sum(variant.wait is not None for variant in present) * (CALLS_PER_SLICE // HEAD_CALLS + 1)
     return Run(
         rung,
         tuple(
             Measured(variant, row / (CALLS_PER_SLICE * (2 if variant.undo else 1)))
             for variant, row in zip(present, slices, strict=True)
         ),
-        made=ours * rounds * (CALLS_PER_SLICE + 1),
+        made=rounds * (ours * (CALLS_PER_SLICE + 1) + waits),
         counted=counted,
         lost=sum(maps.losses().values()),
         absent=absent,

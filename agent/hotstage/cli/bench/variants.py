@@ -18,6 +18,9 @@ COPY_CALL = 40
 ALLOC_CALL, FREE_CALL = 16, 21
 """cuMemAlloc_v2 and cuMemFree_v2: into the memory ledger and out of it."""
 
+HEAD_CALLS = 25
+"""Fewer than the 32 launches after a wait whose grids are summed up."""
+
 _EMPTY = (Side("empty"),)
 _EMPTY_PAIR = (Side("empty", on_return=True), Side("empty"))
 _REFERENCE_PAIR = (Side("reference_exit", on_return=True), Side("reference_enter"))
@@ -34,6 +37,10 @@ class Variant:
     same_shape: str | None = None
     undo: tuple[str, int] | None = None
     """A second twin and its call, made after each call of the first; a call is one of both then."""
+    is_marked: bool = True
+    """False: launches of a thread that never has a mark, each with a grid."""
+    wait: tuple[str, int] | None = None
+    """A twin and its call, made between every HEAD_CALLS launches of an unmarked thread and not timed."""
     command: str | None = None
     """Another tool that attaches to the twin by itself: `bpftrace` or `funclatency`."""
 
@@ -54,6 +61,16 @@ def variants(rung: Rung) -> tuple[Variant, ...]:
         Variant("empty_again", "twin_empty_again", _EMPTY, same_shape="empty"),
         Variant("reference_count", "twin_reference_count", (Side("reference_count"),), same_shape="empty"),
         Variant("launch", "twin_launch", launch, LAUNCH_CALL, same_shape="empty"),
+        Variant("launch_unmarked", "twin_launch_unmarked", launch, LAUNCH_CALL, "empty", is_marked=False),
+        Variant(
+            "launch_head",
+            "twin_launch_head",
+            launch,
+            LAUNCH_CALL,
+            "empty",
+            is_marked=False,
+            wait=("twin_wait", WAIT_CALL),
+        ),
         Variant("stub_empty", "twin_stub_empty", _EMPTY, same_shape="empty"),
         Variant("stub_launch", "twin_stub_launch", launch, LAUNCH_CALL, same_shape="stub_empty"),
         Variant("empty_pair", "twin_empty_pair", _EMPTY_PAIR),
@@ -66,6 +83,11 @@ def variants(rung: Rung) -> tuple[Variant, ...]:
         Variant("bpftrace_pair", "twin_bpftrace_pair", command="bpftrace", same_shape="empty_pair"),
         Variant("funclatency", "twin_funclatency", command="funclatency", same_shape="empty_pair"),
     )
+
+
+def of_wait(rung: Rung) -> tuple[Side, ...]:
+    """The programs on a variant's `wait`."""
+    return PROGRAMS[rung][PointKind.TIMED]
 
 
 def reference_types(rung: Rung) -> dict[str, int]:
