@@ -21,9 +21,12 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SelfSample:
-    """`cpu_ratio` is of one core, since the start; tick times are over the last ten minutes at most."""
+    """`cpu_ratio`, of one core, and `cpu_seconds` are since the start; tick times are over the last ten
+    minutes at most.
+    """
 
     cpu_ratio: float | None
+    cpu_seconds: float
     rss_bytes: int
     map_bytes: int
     start_to_attached_seconds: float | None
@@ -68,8 +71,10 @@ class SelfMeter:
 
     def sample(self) -> SelfSample:
         elapsed = (self._clock.monotonic_ns() - self._began_ns) / 1e9
+        used = _cpu_seconds() - self._cpu_at_start
         return SelfSample(
-            cpu_ratio=(_cpu_seconds() - self._cpu_at_start) / elapsed if elapsed > 0 else None,
+            cpu_ratio=used / elapsed if elapsed > 0 else None,
+            cpu_seconds=used,
             rss_bytes=int(_STATM.read_text().split()[1]) * _PAGE_BYTES,
             map_bytes=self.map_bytes,
             start_to_attached_seconds=self.start_to_attached_seconds,

@@ -24,18 +24,27 @@ WINDOW_NS = 10_000_000_000
 
 _NONE_LEFT = 1e-6
 """Shares of batches are no whole numbers: their sums come back to nearly nothing."""
-_COUNTED = ("calls", "launches", "unattributed", "errors", "errors_oom")
+_WAITS = (
+    {Family.SYNC, Family.EVENT_WAIT},
+    {Family.COPY, Family.MEMSET},
+    {Family.ALLOC, Family.FREE},
+)
+"""What a call waits for, in the order of `Counts`: the GPU's work, data, memory."""
+_COUNTED = ("calls", "launches", "unattributed", "errors", "errors_oom", "sync_ns", "copy_ns", "alloc_ns")
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was counted in an interval."""
+    """What was counted in an interval. Times are of calls that returned in it, all threads together."""
 
     calls: float = 0
     launches: float = 0
     unattributed: float = 0
     errors: float = 0
     errors_oom: float = 0
+    sync_ns: int = 0
+    copy_ns: int = 0
+    alloc_ns: int = 0
 
     def add(self, other: Counts, times: int = 1) -> None:
         """`times` -1 takes it out again; whole numbers, so nothing is left then."""
@@ -44,6 +53,14 @@ class Counts:
         self.unattributed += times * other.unattributed
         self.errors += times * other.errors
         self.errors_oom += times * other.errors_oom
+        self.sync_ns += times * other.sync_ns
+        self.copy_ns += times * other.copy_ns
+        self.alloc_ns += times * other.alloc_ns
+
+    @property
+    def is_nothing(self) -> bool:
+        """A call that returns is not counted again, so its time may come without a count."""
+        return abs(self.calls) < _NONE_LEFT and not (self.sync_ns or self.copy_ns or self.alloc_ns)
 
 
 @dataclass(slots=True)
@@ -60,6 +77,7 @@ class CallRates:
     def __init__(self) -> None:
         self._is_launch = _table({Family.LAUNCH, Family.GRAPH_LAUNCH})
         self._is_mark = _table({Family.MARK})
+        self._waits = [_table(families) for families in _WAITS]
         self._before: dict[tuple[int, int, int], tuple[int, ...]] | None = None
         self._at_ns = 0
         self._recent: deque[_Interval] = deque()
@@ -84,7 +102,7 @@ class CallRates:
             for key, totals in now.items():
                 before = self._before.get(key, (0,) * len(_COUNTED))
                 grew = Counts(*(max(total - told, 0) for total, told in zip(totals, before, strict=True)))
-                if grew.calls:
+                if not grew.is_nothing:
                     pid, stage, modality = key
                     interval.by_pid.setdefault(pid, Counts()).add(grew)
                     code = labels.label_of(pid, stage), modality
@@ -135,10 +153,12 @@ class CallRates:
             return {}
         code = keys["tgid"].astype(np.uint64) << 16 | keys["stage"].astype(np.uint64) << 8 | keys["modality"]
         distinct, inverse = np.unique(code, return_inverse=True)
-        launches = np.where(self._is_launch[np.minimum(keys["call"], CALLS_MAX - 1)], stats["count"], 0)
+        call = np.minimum(keys["call"], CALLS_MAX - 1)
+        launches = np.where(self._is_launch[call], stats["count"], 0)
         bare = np.where(keys["stage"] == NO_STAGE, launches, 0)
+        waits = [np.where(is_wait[call], stats["total_ns"], 0) for is_wait in self._waits]
         columns = []
-        for values in (stats["count"], launches, bare, stats["errors"], stats["errors_oom"]):
+        for values in (stats["count"], launches, bare, stats["errors"], stats["errors_oom"], *waits):
             total = np.zeros(len(distinct), np.uint64)
             np.add.at(total, inverse, values.astype(np.uint64))
             columns.append(total.tolist())
@@ -166,7 +186,7 @@ def _add_each(totals: dict[Key, Counts], counts: Mapping[Key, Counts], times: in
     for key, each in counts.items():
         total = totals.setdefault(key, Counts())
         total.add(each, times)
-        if abs(total.calls) < _NONE_LEFT:
+        if total.is_nothing:
             del totals[key]
 
 

@@ -148,6 +148,23 @@ PRESSURE_COLUMNS = (
 )
 """What the kernel says of pressure (PSI) on the host and on cgroups, and of what holds a cgroup back."""
 
+_OF_WAITS = (
+    ("sync_wait_threads", "threads that waited for the GPU in a call, on average over the last 10 s"),
+    ("copy_wait_threads", "threads in a call that copied or filled memory, on average over the last 10 s"),
+    ("alloc_wait_threads", "threads in a call that allocated or freed, on average over the last 10 s"),
+)
+WAIT_COLUMNS = (
+    *(Column(name, (*_RUNNING, STAGE), "", "calls", help) for name, help in _OF_WAITS),
+    Column(
+        "longest_call_seconds",
+        (PROCESS,),
+        "s",
+        "calls",
+        "age of the call that it sits in longest; none: in none",
+    ),
+)
+"""Where threads wait inside of calls; the means count a call once it has returned."""
+
 COLUMNS: tuple[Column, ...] = (
     Column("request_rate", _SERVED, "1/s", "requests", "requests that began, over the last 10 s"),
     Column(
@@ -179,6 +196,7 @@ COLUMNS: tuple[Column, ...] = (
         "largest of its classes: weight × max(0, p99 − baseline); looked at every 5 s",
     ),
     Column("inflight", (*_SERVED, STAGE), "", "requests", "requests in flight (stage: open stages)"),
+    Column("open_requests", (PROCESS,), "", "requests", "requests in flight that the process began"),
     Column("oldest_age_seconds", (*_SERVED, STAGE), "s", "requests", "age of the oldest one in flight"),
     Column(
         "latency_p50_seconds",
@@ -255,6 +273,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("gpu_lost", (GPU,), "", "devices", "1 when the driver says that the GPU is lost"),
     Column("gpu_sample_age_seconds", (GPU,), "s", "devices", "age of the last NVML sample"),
     Column("nvml_call_seconds", (GPU,), "s", "devices", "slowest NVML call of the last second"),
+    *WAIT_COLUMNS,
     *ENGINE_COLUMNS,
     *TOKEN_COLUMNS,
     *MEMORY_COLUMNS,

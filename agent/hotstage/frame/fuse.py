@@ -100,6 +100,8 @@ class Fuser:
         if tokens is not None:
             fill_token_latency(tokens, self._min_samples, cells)
         self._fill_losses(pulses, at_ns, cells)
+        if pulses:
+            _fill_processes(pulses[-1], cells)
         pids = self._pids_by_instance(at_ns)
         calls_are_fresh = is_fresh(self._calls_ns, at_ns, self._max_age_ns)
         if calls_are_fresh:
@@ -170,6 +172,7 @@ class Fuser:
             entity = Entity(EntityKind.stage, stage=self._labels[label], modality=modality_name(modality))
             cell = cells.setdefault(entity, {})
             cell["call_rate"], cell["launch_rate"] = counts.calls / seconds, counts.launches / seconds
+            _put_waits(cell, counts, seconds)
 
     def _fill_scheduling(self, pids: Mapping[str, Iterable[int]], cells: Cells) -> None:
         rates, seconds = self.scheduling, self.scheduling.seconds
@@ -198,6 +201,24 @@ def _put_counts(cell: dict[str, float], counts: Counts, seconds: float) -> None:
     cell["call_error_rate"] = counts.errors / seconds
     cell["allocation_failure_rate"] = counts.errors_oom / seconds
     cell["unattributed_ratio"] = counts.unattributed / counts.launches if counts.launches else math.nan
+    _put_waits(cell, counts, seconds)
+
+
+def _put_waits(cell: dict[str, float], counts: Counts, seconds: float) -> None:
+    cell["sync_wait_threads"] = counts.sync_ns / 1e9 / seconds
+    cell["copy_wait_threads"] = counts.copy_ns / 1e9 / seconds
+    cell["alloc_wait_threads"] = counts.alloc_ns / 1e9 / seconds
+
+
+def _fill_processes(pulse: Pulse, cells: Cells) -> None:
+    """What each living process holds and sits in as of the last fast tick."""
+    rows = pulse.processes[~pulse.processes["is_dead"]]
+    columns = (rows[name].tolist() for name in ("pid", "open_requests", "call_since_ns"))
+    for pid, requests, since_ns in zip(*columns, strict=True):
+        cell = cells.setdefault(Entity(EntityKind.process, pid=pid), {})
+        cell["open_requests"] = requests
+        if since_ns:
+            cell["longest_call_seconds"] = max(0.0, (pulse.at_ns - since_ns) / 1e9)
 
 
 def _fill_host(host: HostSample, pids: Mapping[str, Iterable[int]], cells: Cells) -> None:

@@ -74,3 +74,35 @@ def test_launches_of_a_batch_go_to_the_stages_of_its_members():
     for second in range(3, 14):  # the window moves on, and nothing stays behind
         rates.take(sample(second, (7, LAUNCH, decode, 100, 0)))
     assert rates.of_stages() == {}
+
+
+def timed(second, call, count, total_ns):
+    taken = sample(second, (7, call, ENCODE, count, 0))
+    taken.stats["total_ns"] = total_ns
+    return taken
+
+
+def test_waits_are_of_the_calls_that_returned_even_where_none_began():
+    rates = CallRates()
+    rates.take(timed(1, CALL["cuStreamSynchronize"], 5, 0))
+    rates.take(timed(3, CALL["cuStreamSynchronize"], 5, 3 * SECOND))
+    counts = rates.of_pids([7])
+    assert (counts.calls, counts.sync_ns, counts.copy_ns, counts.alloc_ns) == (0, 3 * SECOND, 0, 0)
+    assert rates.of_stages()[ENCODE].sync_ns == 3 * SECOND
+    for second in range(4, 15):
+        rates.take(timed(second, CALL["cuStreamSynchronize"], 5, 3 * SECOND))
+    assert rates.of_stages() == {}
+
+
+def test_copies_and_allocations_are_kept_apart_and_launches_wait_for_nothing():
+    for name, place in (
+        ("cuMemcpyHtoD_v2", "copy_ns"),
+        ("cuMemFree_v2", "alloc_ns"),
+        ("cuLaunchKernel", None),
+    ):
+        rates = CallRates()
+        rates.take(timed(1, CALL[name], 1, 0))
+        rates.take(timed(2, CALL[name], 2, 700))
+        counts = rates.of_all()
+        found = {each: getattr(counts, each) for each in ("sync_ns", "copy_ns", "alloc_ns")}
+        assert {each for each, value in found.items() if value} == ({place} if place else set())

@@ -127,3 +127,14 @@ def test_losses_are_a_rate_and_late_marks_are_none(fuser):
     fuser.fuse(NOW, [pulse(NOW)])
     lost = pulse(NOW + 2 * SECOND, lost={"lost_threads": 6, "missed_request": 99})
     assert fuser.fuse(NOW + 2 * SECOND, [lost]).get(HOST, "loss_rate") == 3.0
+
+
+def test_a_process_has_what_it_holds_and_how_long_it_sits_in_its_oldest_call(fuser):
+    busy = process(100, open_requests=3, call=7, since_ns=NOW - 9 * SECOND)
+    frame = fuser.fuse(NOW, [pulse(NOW, processes=[busy, process(101), process(102, is_dead=True)])])
+    first, second, dead = (Entity(EntityKind.process, pid=pid) for pid in (100, 101, 102))
+    assert frame.get(first, "open_requests") == 3
+    assert frame.get(first, "longest_call_seconds") == pytest.approx(9.0)
+    assert frame.value(second, "open_requests") == 0
+    assert frame.value(second, "longest_call_seconds") is None
+    assert dead not in frame.entities
