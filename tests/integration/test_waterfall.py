@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import jsonschema
 import pytest
 from click.testing import CliRunner
 from tests.integration.conftest import wait_until
 from tests.integration.test_api import Agent
 
+from hotstage.api.schemas import schema_of
+from hotstage.api.top_types import Top
 from hotstage.cli.demo.simulated import SimulatedHost
 from hotstage.cli.requests import requests as requests_command
 from hotstage.clock import SystemClock
@@ -270,3 +273,17 @@ def test_a_servers_own_stage_its_adapter_and_its_tokens_are_told_by_their_names(
     rows = {(row["stage"], row["lora_rank"], row["lora_module"]): row["count"] for row in components}
     assert rows["rerank", None, None] == 3
     assert rows["lora_apply", 16, "q_proj"] == 3
+
+
+def test_top_tells_of_the_same_processes_and_stages(told):
+    command = [sys.executable, "-m", "hotstage", "top", "--json", "--interval", "1"]
+    address = ["--agent", f"http://127.0.0.1:{told.agent.port}"]
+    done = subprocess.run([*command, *address], check=True, capture_output=True, text=True, timeout=30)
+    document = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(schema_of(Top)).validate(document)
+    covered = told.get("/v1/coverage")["processes"]
+    assert {row["pid"] for row in document["processes"]} >= {each["pid"] for each in covered}
+    assert document["host"]["rung"] in ("S", "M", "P") and document["host"]["probes"] == "on"
+    assert document["losses"] == [] and 0 < document["host"]["agent_cpu_ratio"] < 1
+    prefills = [row for row in document["stages"] if row["stage"] == "llm_prefill"]
+    assert prefills and all(row["p95_seconds"] > 0 for row in prefills)

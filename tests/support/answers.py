@@ -12,8 +12,10 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def answering(answer: Callable[[str], Any]) -> Iterator[str]:
-    """Its address while it serves `answer(path with query)` as JSON; None is told as 404."""
+def answering(answer: Callable[[str], Any], port: int = 0) -> Iterator[str]:
+    """Its address while it serves `answer(path with query)` as JSON; None is told as 404. `port` 0: a free
+    one.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -28,7 +30,7 @@ def answering(answer: Callable[[str], Any]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     serving.start()
     try:

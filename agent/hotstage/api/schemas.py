@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from hotstage.api.top_types import Top
 from hotstage.frame.latency_types import Components, Latency
 from hotstage.frame.memory_types import Memory
 from hotstage.stages.recovery import RecoveryPlan
@@ -29,9 +30,10 @@ FILES: dict[str, type[msgspec.Struct]] = {
     "components.schema.json": Components,
     "latency.schema.json": Latency,
     "memory.schema.json": Memory,
+    "top.schema.json": Top,
 }
 SERVED = (Snapshot, RecoveryPlan, Requests, Waterfall, Components, Latency, Memory)
-"""What the HTTP API answers with; the difference of two snapshots is made by the command line."""
+"""What the HTTP API answers with; the difference of two snapshots and `top` are made by the command line."""
 
 
 def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ VERBS = {
     "up": ("hotstage.cli.up", "Start agent, notifier and explorer on this host."),
     "demo": ("hotstage.cli.demo", "Watch a simulated GPU host, with a fault on command."),
     "coverage": ("hotstage.cli.coverage", "What is attached where, and how many calls were counted."),
+    "top": ("hotstage.cli.top", "Processes and stages live: launches, waits, memory, cost of probes."),
     "probes": ("hotstage.cli.probes", "The kill switch: take all probes away, bring them back."),
     "snapshot": ("hotstage.cli.snapshot", "What every request in flight is doing right now."),
     "stages": ("hotstage.cli.stages", "Stages now; `explain PID`: why a thread counts as what it does."),
