@@ -1,207 +1,200 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hotstage coverage`: what is attached where, what is missing, and what was counted."""
+"""`hotstage coverage` at a glance: what is watched, what is not and why, what was lost, what to do next."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 import click
 
+from hotstage.cli.coverage_tables import show_all
 from hotstage.cli.reading import agent_client, reading
-from hotstage.cli.terminal import print_json, print_table, say
+from hotstage.cli.terminal import clock_time, plain, print_json, print_table, say
+from hotstage.clock import rfc3339
 from hotstage.probes.losses import MEANINGS, UNKNOWN
 
-_SHOWN_SYMBOLS = 6
-_SHOWN_PROCESSES = 5
-_OF_COMMUNICATOR = ("pid", "rank", "size", "calls", "size_bytes")
+Document = dict[str, Any]
+
+_PROCESSES_SHOWN = 8
+_PARTS_SHOWN = 3
+"""Of reasons, losses and advice: one screen holds no more."""
+_NOT_WATCHED = {
+    "failed": "could not be attached",
+    "denied": "is denied",
+    "off": "is let go",
+}
 
 
 @click.command()
+@click.option("--all", "is_all", is_flag=True, help="Every table: libraries, symbols, trials, tracepoints.")
 @reading
-def coverage(as_json: bool, agent_url: str | None) -> None:
-    """Libraries attached per process, missing symbols with their reason, counted calls and losses."""
+def coverage(is_all: bool, as_json: bool, agent_url: str | None) -> None:
+    """What is watched and since when, what is not and why, what was lost, what to do next."""
     body = agent_client(agent_url).get("/v1/coverage")
     if as_json:
         print_json(body)
         return
-    calls = body["calls"]
-    say(
-        f"loader {body['loader']}, rung {body['rung']}: {body['attached']} symbols attached; "
-        f"{calls['counted']} calls counted, {calls['open']} of them open, {calls['lost']} lost"
+    _show(body)
+    if is_all:
+        say("")
+        show_all(body)
+
+
+def _show(body: Document) -> None:
+    calls, processes = body["calls"], body["processes"]
+    _tell(
+        f"processes watched: {len(processes)}, by loader {body['loader']}, rung {body['rung']}; "
+        f"symbols attached: {body['attached']}"
     )
-    _tell_restraint(body)
-    say("emulated: probed on an instruction that costs one trap; the others cost a single step more")
+    shown = processes[:_PROCESSES_SHOWN]
     print_table(
-        ("pid", "process", "library", "state", "attached", "emulated", "path"),
-        _rows(body),
+        ("pid", "process", "watched since", "libraries and their symbols"),
+        [(p["pid"], p["name"], _since(p, body), _libraries(p)) for p in shown],
         empty="no process uses a CUDA library or the marks yet; hotstage attaches when one does",
     )
-    print_table(
-        ("why not probed", "symbols", "which", "library"),
-        _missed(body),
-        empty="every symbol of the catalogue is there",
-    )
-    print_table(
-        ("placement", "tried before the attach", "cuGetProcAddress", "driver", "library"),
-        _trials(body),
-        empty="no library was tried before its attach: there is none, or [probes] canary is off",
-    )
-    _tell_driver(body["driver"])
-    _tell_custom(body["custom"])
-    scheduler = body.get("scheduler") or {}
-    if scheduler.get("reason"):
-        say(f"waits for a CPU: {scheduler['state']}: {scheduler['reason']}")
-    if others := _other_layers(calls):
-        print_table(("layer, never added to the driver's", "call", "counted", "open"), others, empty="")
-    if communicators := body.get("communicators"):
-        rows = [[each[name] for name in _OF_COMMUNICATOR] for each in communicators]
-        print_table(("communicator of pid", "rank", "of", "calls", "bytes"), rows, empty="")
-    lost = {name: count for name, count in body["losses"].items() if count}
-    if lost:
-        print_table(("could not be kept or attributed", "count"), lost.items(), empty="")
-    for name in lost:
-        told = MEANINGS.get(name, UNKNOWN)
-        say(f"{name}: {told.means}\n  may falsify: {told.falsifies}\n  remedy: {told.helps}")
+    if len(processes) > len(shown):
+        _tell(f"and {len(processes) - len(shown)} more: --all")
+    _tell(f"calls: {calls['counted']} counted, {calls['open']} of them open, {calls['lost']} lost")
+    for line in _some(list(_unwatched(body))):
+        _tell(f"not watched: {line}")
+    _tell(f"symbols not probed: {_symbols(body['missed'])}")
+    losses = [(name, count) for name, count in body["losses"].items() if count]
+    for name, count in losses[:_PARTS_SHOWN]:
+        _tell(f"{name} {count}: may falsify: {MEANINGS.get(name, UNKNOWN).falsifies}")
+    if len(losses) > _PARTS_SHOWN:
+        _tell(f"other kinds of losses: {len(losses) - _PARTS_SHOWN}: --all")
+    if not losses:
+        _tell("losses: none; every figure is whole")
+    _tell(f"libraries tried before the attach: {_trials(processes)}")
+    _tell(f"driver: {_driver(body['driver'])}")
+    _tell(f"cost: {_cost(body)}")
+    for line in _some(list(_advice(body))) or ["nothing; `hotstage top` shows it live"]:
+        _tell(f"to do: {line}")
+    _tell("every library, symbol, tracepoint and trial: `hotstage coverage --all`")
 
 
-def _tell_restraint(body: dict[str, Any]) -> None:
-    """What holds the probes back: the kill switch, the deny list, the governor; and what the maps hold."""
+def _tell(text: str) -> None:
+    """On a terminal in lines that fit, the further ones indented; whole elsewhere."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(plain(text), max(width, 20), subsequent_indent="  ", break_on_hyphens=False)
+    say(text)
+
+
+def _since(process: Document, body: Document) -> str | None:
+    """When the youngest of its epochs began: from then on all of its libraries are counted."""
+    offset = body.get("wall_offset_ns")
+    known = [lib["since_ns"] for lib in process["libraries"] if lib.get("since_ns") is not None]
+    return None if offset is None or not known else clock_time(rfc3339(max(known) + offset))
+
+
+def _libraries(process: Document) -> str:
+    return ", ".join(
+        f"{lib['kind']} {lib['attached'] if lib['state'] == 'attached' else lib['state']}"
+        for lib in process["libraries"]
+    )
+
+
+def _unwatched(body: Document) -> Iterator[str]:
     if body.get("off"):
-        say(f"nothing is attached: {body['off']}; `hotstage probes on` brings the probes back")
+        yield f"anything: {body['off']}"
+        return
     for process in body["processes"]:
         for lib in process["libraries"]:
-            if lib["state"] in ("denied", "off") and not body.get("off"):
-                say(f"not probed in {process['pid']} {process['name']}: {lib['path']}: {lib['reason']}")
-    if governor := body.get("governor"):
-        say(f"cost of a call: {governor['costs']['basis']}")
-        dear = [each for each in governor["processes"] if each["level"] != "full" or each["cost_ratio"]]
-        for each in dear[:_SHOWN_PROCESSES]:
-            share = "unknown" if each["cost_ratio"] is None else f"{each['cost_ratio']:.2%} of its CPU time"
-            say(f"probes of {each['pid']}: {share}, level {each['level']}")
-    if sizes := body.get("map_bytes"):
-        largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
-        told = ", ".join(f"{name} {held / (1 << 20):.1f}" for name, held in largest)
-        say(f"kernel memory of maps: {sum(sizes.values()) / (1 << 20):.1f} MiB ({told})")
-
-
-def _tell_driver(body: dict[str, Any]) -> None:
-    """What the kernel's tracepoints of GPU drivers give on this host."""
-    submit = body["queue_submit"]
-    count = "?" if submit["count"] is None else submit["count"]
-    say(
-        f"queue_submit: {count} by {submit['through']}"
-        + (f" ({submit['reason']})" if submit["reason"] else "")
-    )
-    if body["reason"]:
-        say(f"driver tracepoints: {body['state']}: {body['reason']}")
-        if body["remedy"]:
-            say(f"  remedy: {body['remedy']}")
-    print_table(
-        ("tracepoint", "state", "hits", "gives, or why not"),
-        (
-            (each["event"], each["state"], each["hits"], each["reason"] or each["gives"])
-            for each in body["events"]
-            if each["state"] != "unused"
-        ),
-        empty="",
-    )
-    if body["timelines"]:
-        print_table(
-            ("driver", "timeline", "fences", "open", "p50 s", "p99 s"),
-            (
-                (t["driver"], t["timeline"], t["emitted"], t["open"], t["p50_seconds"], t["p99_seconds"])
-                for t in body["timelines"]
-            ),
-            empty="",
-        )
-    if body["ioctls"]:
-        print_table(
-            ("GPU device", "class", "ioctls", "errors", "slow", "seconds"),
-            (
-                (c["device"], c["kind"], c["count"], c["errors"], c["slow"], round(c["total_seconds"], 6))
-                for c in body["ioctls"]
-            ),
-            empty="",
-        )
-    for kill in body["oom_kills"] or ():
-        say(f"killed for memory: pid {kill['pid']} {kill['name'] or ''}")
-
-
-def _tell_custom(files: list[dict[str, Any]]) -> None:
-    """The operator's own programs."""
-    if files:
-        print_table(
-            ("own program", "state", "metrics"),
-            ((each["path"], each["state"], ", ".join(each["metrics"]) or None) for each in files),
-            empty="",
-        )
-    for each in files:
+            if (what := _NOT_WATCHED.get(lib["state"])) is not None:
+                yield f"{lib['path']} of {process['pid']} {process['name']} {what}: {lib['reason']}"
+    for each in body["custom"]:
         if each["reason"]:
-            say(each["reason"])
-            say(f"  remedy: {each['remedy']}")
-            if each["since_ns"] is not None:
-                say("  the version before runs on")
+            yield f"own program {each['path']}: {each['state']}"
+    for name in ("driver", "scheduler"):
+        side = body.get(name) or {}
+        if side.get("reason"):
+            yield f"{name}: {side['state']}: {side['reason']}"
 
 
-def _other_layers(calls: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return [
-        (layer, call, count["counted"], count["open"])
-        for layer, counts in calls.get("other_layers", {}).items()
-        for call, count in counts.items()
+def _symbols(missed: Iterable[Document]) -> str:
+    """`2 that should be (libcuda.so.1: cuFoo, cuBar: not exported); 30 as it should be`."""
+    wrong = [miss for miss in missed if not miss.get("is_expected")]
+    expected = sum(bool(miss.get("is_expected")) for miss in missed)
+    groups: dict[tuple[str, str], list[str]] = {}
+    for miss in wrong:
+        groups.setdefault((PurePosixPath(miss["library"]).name, miss["reason"]), []).append(miss["symbol"])
+    told = [
+        f"{library}: {', '.join(_some(symbols))}: {reason}" for (library, reason), symbols in groups.items()
     ]
+    of_wrong = f"{len(wrong)} ({'; '.join(_some(told))})" if wrong else "none that should be"
+    return of_wrong + (f"; {expected} more as it should be" if expected else "")
 
 
-def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return [
-        (p["pid"], p["name"], lib["kind"], lib["state"], lib["attached"], lib["emulated"], lib["path"])
-        for p in body["processes"]
-        for lib in p["libraries"]
-    ]
-
-
-def _trials(body: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """One row a library file: what its trial found, however many processes have it."""
+def _trials(processes: Iterable[Document]) -> str:
+    """Each file counts once, however many processes have it."""
     found = {
-        (lib["path"], lib["build_id"]): lib["trial"]
-        for process in body["processes"]
+        (lib["path"], lib.get("build_id")): lib["trial"]
+        for process in processes
         for lib in process["libraries"]
         if lib.get("trial")
     }
-    return [
-        (
-            trial["placement"],
-            trial["reason"] or f"{trial['calls']} calls made, counted and right",
-            _audit(trial["audit"]),
-            trial["driver_version"],
-            path,
-        )
-        for (path, _), trial in sorted(found.items())
-    ]
+    if not found:
+        return "none: there is none, or [probes] canary is off"
+    counts = Counter(trial["placement"] for trial in found.values())
+    told = ", ".join(f"{count} {placement}" for placement, count in counts.items())
+    internal = sum(len((trial["audit"] or {}).get("internal", ())) for trial in found.values())
+    return told + (f"; {internal} functions are reached by address alone" if internal else "")
 
 
-def _audit(audit: dict[str, Any] | None) -> str:
-    if audit is None:
-        return "not asked"
-    told = [f"{audit['answered']} addresses"]
-    if audit["internal"]:
-        told.append(f"not exported, so not probed: {', '.join(audit['internal'])}")
-    if audit["unprobed"]:
-        told.append(f"not in the catalogue: {', '.join(audit['unprobed'])}")
-    return "; ".join(told) if len(told) > 1 else f"{told[0]}, all exported and probed"
+def _driver(driver: Document) -> str:
+    submit = driver["queue_submit"]
+    count = "unknown" if submit["count"] is None else submit["count"]
+    counts = Counter(each["state"] for each in driver["events"] if each["state"] != "unused")
+    points = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"
+    return f"{count} submissions by {submit['through']}; tracepoints {points}"
 
 
-def _missed(body: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """One row for each reason and library, what is as it should be last."""
-    groups: dict[tuple[bool, str, str], list[str]] = {}
-    for miss in body["missed"]:
-        key = (bool(miss.get("is_expected")), miss["reason"], miss["library"])
-        groups.setdefault(key, []).append(miss["symbol"])
-    return [
-        (reason + (" (as it should be)" if is_expected else ""), len(symbols), _some(symbols), library)
-        for (is_expected, reason, library), symbols in sorted(groups.items())
-    ]
+def _cost(body: Document) -> str:
+    governor, sizes = body.get("governor"), body.get("map_bytes") or {}
+    told = []
+    if governor is not None:
+        ratios = [each["cost_ratio"] for each in governor["processes"] if each["cost_ratio"] is not None]
+        dearest = f"{max(ratios):.1%} of a process's CPU time at most" if ratios else "not known yet"
+        is_on = governor["enabled"]
+        limit = f"limit {governor['limit_ratio']:.0%}" if is_on else "no limit: the governor is off"
+        told.append(f"{dearest}, {limit}")
+        spared = sum(each["level"] != "full" for each in governor["processes"])
+        if spared:
+            told.append(f"processes below level full: {spared}")
+    if sizes:
+        told.append(f"{sum(sizes.values()) / (1 << 20):.1f} MiB of kernel memory")
+    return "; ".join(told) or "unknown"
 
 
-def _some(symbols: list[str]) -> str:
-    rest = len(symbols) - _SHOWN_SYMBOLS
-    return ", ".join(symbols[:_SHOWN_SYMBOLS]) + (f" and {rest} more" if rest > 0 else "")
+def _advice(body: Document) -> Iterator[str]:
+    """What would make it whole, the gravest first; nothing where it is."""
+    if body.get("off"):
+        yield "`hotstage probes on` brings the probes back"
+        return
+    for name, count in body["losses"].items():
+        if count:
+            yield f"for {name}: {MEANINGS.get(name, UNKNOWN).helps}"
+    for each in (*body["custom"], body["driver"], body.get("scheduler") or {}):
+        if each.get("reason") and each.get("remedy"):
+            yield each["remedy"]
+    for each in (body.get("governor") or {"processes": ()})["processes"]:
+        if each["level"] != "full":
+            yield (
+                f"process {each['pid']} is at {each['level']}: {each['reason']};"
+                " raise governor.limit_ratio to see more of it"
+            )
+    if not body["processes"]:
+        yield "start the server; `hotstage doctor` says what this host lacks"
+
+
+def _some(parts: list[str]) -> list[str]:
+    """The first ones, and how many there are more."""
+    more = len(parts) - _PARTS_SHOWN
+    return parts[:_PARTS_SHOWN] + ([f"and {more} more: --all"] if more > 0 else [])

@@ -98,7 +98,7 @@ class LiveSources:
         self.events_expired += events
 
     def coverage(self) -> Document:
-        return self._engine.coverage().as_json()
+        return {**self._engine.coverage().as_json(), "wall_offset_ns": self._clock.wall_ns_of(0)}
 
     def remember_places(self, places: Places) -> None:
         """Contexts and devices of the processes, once a second."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hotstage coverage` tells of each loss what it means and what helps."""
+"""`hotstage coverage`: one screen that says what matters, and with `--all` every table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from click.testing import CliRunner
 
-from hotstage.cli.coverage import _tell_restraint, coverage
+from hotstage.cli.coverage import coverage
+from hotstage.cli.coverage_tables import _tell_restraint
 from hotstage.probes.losses import MEANINGS
 
 TRIAL = {
@@ -111,21 +112,26 @@ def said() -> Iterator[Callable[..., list[str]]]:
         def log_message(self, format: str, *values: object) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 
-    def said_(**losses: int) -> list[str]:
-        bodies.append(json.dumps(answer(losses)).encode())
-        done = CliRunner().invoke(coverage, ["--agent", f"http://127.0.0.1:{server.server_port}"])
+    def said_(*options: str, **losses: int) -> list[str]:
+        return told(answer(losses), *options)
+
+    def told(body: Mapping[str, object], *options: str) -> list[str]:
+        bodies.append(json.dumps(body).encode())
+        address = ["--agent", f"http://127.0.0.1:{server.server_port}"]
+        done = CliRunner().invoke(coverage, [*address, *options])
         assert done.exit_code == 0, done.output
         return done.output.splitlines()
 
+    said_.told = told  # type: ignore[attr-defined]
     yield said_
     server.shutdown()
     server.server_close()
 
 
 def test_what_was_lost_is_told_with_meaning_and_remedy(said) -> None:
-    lines = said(missed_request=25, lost_threads=0)
+    lines = said("--all", missed_request=25, lost_threads=0)
     told = MEANINGS["missed_request"]
     at = lines.index(f"missed_request: {told.means}")
     assert lines[at + 1 : at + 3] == [f"  may falsify: {told.falsifies}", f"  remedy: {told.helps}"]
@@ -135,18 +141,18 @@ def test_what_was_lost_is_told_with_meaning_and_remedy(said) -> None:
 def test_a_loss_of_another_version_is_told_as_unknown(said) -> None:
     assert any(
         line.startswith("lost_elsewhere: a loss that this version does not know")
-        for line in said(lost_elsewhere=1)
+        for line in said("--all", lost_elsewhere=1)
     )
 
 
 def test_paths_stand_under_a_header_that_says_so(said) -> None:
-    lines = said()
+    lines = said("--all")
     at = lines.index("why not probed\tsymbols\twhich\tlibrary")
     assert lines[at + 1] == "not in this library\t1\tcuFoo\t/lib/libcuda.so"
 
 
 def test_driver_tracepoints_are_told_with_counts_or_reasons(said) -> None:
-    lines = said()
+    lines = said("--all")
     assert "queue_submit: 5 by cuLaunch* (derived from calls)" in lines
     assert "oom:mark_victim\tattached\t1\twho" in lines
     assert any(
@@ -159,11 +165,11 @@ def test_driver_tracepoints_are_told_with_counts_or_reasons(said) -> None:
 
 
 def test_why_nobody_looks_at_switches_is_told(said) -> None:
-    assert "waits for a CPU: off: no BTF" in said()
+    assert "waits for a CPU: off: no BTF" in said("--all")
 
 
 def test_a_trial_is_told_once_for_each_library(said) -> None:
-    lines = [line.split("\t") for line in said() if line.startswith("refuted")]
+    lines = [line.split("\t") for line in said("--all") if line.startswith("refuted")]
     assert lines == [
         [
             "refuted",
@@ -176,7 +182,7 @@ def test_a_trial_is_told_once_for_each_library(said) -> None:
 
 
 def test_an_own_program_that_is_refused_is_told_with_the_remedy_and_what_runs_on(said) -> None:
-    lines = said()
+    lines = said("--all")
     assert "/etc/hotstage/probes.d/io.bpf.c\trefused\thotstage_custom_io_reads_total" in lines
     at = lines.index("/etc/hotstage/probes.d/io.bpf.c:6: `#include X`")
     assert lines[at + 1 : at + 3] == ["  remedy: mend it", "  the version before runs on"]
@@ -200,8 +206,82 @@ def test_what_holds_the_probes_back_is_told_before_the_tables(capsys) -> None:
         }
     )
     assert capsys.readouterr().out.splitlines() == [
-        "not probed in 7 server: /lib/libcuda.so: denied by 'a': b",
         "cost of a call: calibrated on this host at noon",
         "probes of 7: 1.23% of its CPU time, level counts_only",
         "kernel memory of maps: 4.0 MiB (threads 3.0, events 1.0)",
     ]
+
+
+def glance(said, **changed):
+    """At a glance, of the answer with these parts changed."""
+    return said.told({**answer(changed.pop("losses", {})), **changed})
+
+
+def test_a_glance_fits_a_screen_and_leads_to_the_rest(said) -> None:
+    lines = said(missed_request=25)
+    assert len(lines) <= 24
+    assert lines[0] == "processes watched: 3, by loader libbpf, rung S; symbols attached: 9"
+    assert "symbols not probed: 1 (libcuda.so: cuFoo: not in this library)" in lines
+    assert "driver: 5 submissions by cuLaunch*; tracepoints 1 attached, 1 absent" in lines
+    assert any(line.startswith("libraries tried before the attach: 1 refuted") for line in lines)
+    assert lines[-1].endswith("`hotstage coverage --all`")
+
+
+def test_a_glance_names_what_a_loss_falsifies_and_what_to_do(said) -> None:
+    lines, told = said(missed_request=25), MEANINGS["missed_request"]
+    assert f"missed_request 25: may falsify: {told.falsifies}" in lines
+    assert f"to do: for missed_request: {told.helps}" in lines
+    assert "to do: mend it" in lines, "the own program that is refused"
+
+
+def test_all_is_well_is_said_in_so_many_words(said) -> None:
+    lines = glance(said, custom=[], missed=[], scheduler=None)
+    assert "losses: none; every figure is whole" in lines
+    assert "symbols not probed: none that should be" in lines
+    assert "to do: nothing; `hotstage top` shows it live" in lines
+
+
+def test_since_when_is_told_by_the_youngest_epoch_on_the_wall(said) -> None:
+    first = {"kind": "libcuda", "attached": 9, "state": "attached", "since_ns": 10**9, "path": "/a"}
+    last = {"kind": "marks", "attached": 2, "state": "attached", "since_ns": 3 * 10**9, "path": "/b"}
+    processes = [{"pid": 7, "name": "server", "libraries": [first, last]}]
+    assert "7\tserver\t1970-01-01 00:00:04Z\tlibcuda 9, marks 2" in glance(
+        said, processes=processes, wall_offset_ns=10**9
+    )
+
+
+def test_what_is_not_watched_is_told_with_the_reason(said) -> None:
+    library = {
+        "kind": "libcuda",
+        "attached": 0,
+        "path": "/l",
+        "state": "denied",
+        "reason": "denied by 'a': b",
+    }
+    lines = glance(said, processes=[{"pid": 7, "name": "server", "libraries": [library]}])
+    assert "not watched: /l of 7 server is denied: denied by 'a': b" in lines
+    assert "not watched: scheduler: off: no BTF" in lines
+
+
+def test_probes_that_are_off_are_told_once_with_how_to_bring_them_back(said) -> None:
+    lines = glance(said, off="by root: noise", processes=[])
+    assert "not watched: anything: by root: noise" in lines
+    assert "to do: `hotstage probes on` brings the probes back" in lines
+
+
+def test_many_processes_do_not_fill_the_screen(said) -> None:
+    lines = glance(said, processes=[process(pid, None) for pid in range(60)])
+    assert len(lines) <= 24 and "and 52 more: --all" in lines
+
+
+def test_what_probes_cost_is_one_line(said) -> None:
+    cost = {"reason": "dear", "cost_ratio": 0.031}
+    governor = {
+        "enabled": True,
+        "limit_ratio": 0.02,
+        "processes": [{"pid": 7, "level": "counts_only", **cost}],
+    }
+    lines = glance(said, governor=governor, map_bytes={"a": 1 << 20})
+    costs = "cost: 3.1% of a process's CPU time at most, limit 2%; processes below level full: 1; "
+    assert costs + "1.0 MiB of kernel memory" in lines
+    assert any("process 7 is at counts_only: dear" in line for line in lines)

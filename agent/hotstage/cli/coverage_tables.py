@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of `hotstage coverage --all`: every library, symbol, trial, tracepoint, loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotstage.cli.terminal import print_table, say
+from hotstage.probes.losses import MEANINGS, UNKNOWN
+
+Document = dict[str, Any]
+
+_SHOWN_SYMBOLS = 6
+_SHOWN_PROCESSES = 5
+_OF_COMMUNICATOR = ("pid", "rank", "size", "calls", "size_bytes")
+
+
+def show_all(body: Document) -> None:
+    """Every table of the answer of `/v1/coverage`."""
+    _tell_restraint(body)
+    say("emulated: probed on an instruction that costs one trap; the others cost a single step more")
+    print_table(
+        ("pid", "process", "library", "state", "attached", "emulated", "path"),
+        _rows(body),
+        empty="no process is watched",
+    )
+    print_table(
+        ("why not probed", "symbols", "which", "library"),
+        _missed(body),
+        empty="every symbol of the catalogue is there",
+    )
+    print_table(
+        ("placement", "tried before the attach", "cuGetProcAddress", "driver", "library"),
+        _trials(body),
+        empty="no library was tried before its attach: there is none, or [probes] canary is off",
+    )
+    _tell_driver(body["driver"])
+    _tell_custom(body["custom"])
+    scheduler = body.get("scheduler") or {}
+    if scheduler.get("reason"):
+        say(f"waits for a CPU: {scheduler['state']}: {scheduler['reason']}")
+    if others := _other_layers(body["calls"]):
+        print_table(("layer, never added to the driver's", "call", "counted", "open"), others, empty="")
+    if communicators := body.get("communicators"):
+        rows = [[each[name] for name in _OF_COMMUNICATOR] for each in communicators]
+        print_table(("communicator of pid", "rank", "of", "calls", "bytes"), rows, empty="")
+    lost = {name: count for name, count in body["losses"].items() if count}
+    if lost:
+        print_table(("could not be kept or attributed", "count"), lost.items(), empty="")
+    for name in lost:
+        told = MEANINGS.get(name, UNKNOWN)
+        say(f"{name}: {told.means}\n  may falsify: {told.falsifies}\n  remedy: {told.helps}")
+
+
+def _tell_restraint(body: dict[str, Any]) -> None:
+    """What the probes cost each process, and what the maps hold."""
+    if governor := body.get("governor"):
+        say(f"cost of a call: {governor['costs']['basis']}")
+        dear = [each for each in governor["processes"] if each["level"] != "full" or each["cost_ratio"]]
+        for each in dear[:_SHOWN_PROCESSES]:
+            share = "unknown" if each["cost_ratio"] is None else f"{each['cost_ratio']:.2%} of its CPU time"
+            say(f"probes of {each['pid']}: {share}, level {each['level']}")
+    if sizes := body.get("map_bytes"):
+        largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
+        told = ", ".join(f"{name} {held / (1 << 20):.1f}" for name, held in largest)
+        say(f"kernel memory of maps: {sum(sizes.values()) / (1 << 20):.1f} MiB ({told})")
+
+
+def _tell_driver(body: dict[str, Any]) -> None:
+    """What the kernel's tracepoints of GPU drivers give on this host."""
+    submit = body["queue_submit"]
+    count = "?" if submit["count"] is None else submit["count"]
+    say(
+        f"queue_submit: {count} by {submit['through']}"
+        + (f" ({submit['reason']})" if submit["reason"] else "")
+    )
+    if body["reason"]:
+        say(f"driver tracepoints: {body['state']}: {body['reason']}")
+        if body["remedy"]:
+            say(f"  remedy: {body['remedy']}")
+    print_table(
+        ("tracepoint", "state", "hits", "gives, or why not"),
+        (
+            (each["event"], each["state"], each["hits"], each["reason"] or each["gives"])
+            for each in body["events"]
+            if each["state"] != "unused"
+        ),
+        empty="",
+    )
+    if body["timelines"]:
+        print_table(
+            ("driver", "timeline", "fences", "open", "p50 s", "p99 s"),
+            (
+                (t["driver"], t["timeline"], t["emitted"], t["open"], t["p50_seconds"], t["p99_seconds"])
+                for t in body["timelines"]
+            ),
+            empty="",
+        )
+    if body["ioctls"]:
+        print_table(
+            ("GPU device", "class", "ioctls", "errors", "slow", "seconds"),
+            (
+                (c["device"], c["kind"], c["count"], c["errors"], c["slow"], round(c["total_seconds"], 6))
+                for c in body["ioctls"]
+            ),
+            empty="",
+        )
+    for kill in body["oom_kills"] or ():
+        say(f"killed for memory: pid {kill['pid']} {kill['name'] or ''}")
+
+
+def _tell_custom(files: list[dict[str, Any]]) -> None:
+    """The operator's own programs."""
+    if files:
+        print_table(
+            ("own program", "state", "metrics"),
+            ((each["path"], each["state"], ", ".join(each["metrics"]) or None) for each in files),
+            empty="",
+        )
+    for each in files:
+        if each["reason"]:
+            say(each["reason"])
+            say(f"  remedy: {each['remedy']}")
+            if each["since_ns"] is not None:
+                say("  the version before runs on")
+
+
+def _other_layers(calls: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [
+        (layer, call, count["counted"], count["open"])
+        for layer, counts in calls.get("other_layers", {}).items()
+        for call, count in counts.items()
+    ]
+
+
+def _rows(body: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [
+        (p["pid"], p["name"], lib["kind"], lib["state"], lib["attached"], lib["emulated"], lib["path"])
+        for p in body["processes"]
+        for lib in p["libraries"]
+    ]
+
+
+def _trials(body: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """One row a library file: what its trial found, however many processes have it."""
+    found = {
+        (lib["path"], lib["build_id"]): lib["trial"]
+        for process in body["processes"]
+        for lib in process["libraries"]
+        if lib.get("trial")
+    }
+    return [
+        (
+            trial["placement"],
+            trial["reason"] or f"{trial['calls']} calls made, counted and right",
+            _audit(trial["audit"]),
+            trial["driver_version"],
+            path,
+        )
+        for (path, _), trial in sorted(found.items())
+    ]
+
+
+def _audit(audit: dict[str, Any] | None) -> str:
+    if audit is None:
+        return "not asked"
+    told = [f"{audit['answered']} addresses"]
+    if audit["internal"]:
+        told.append(f"not exported, so not probed: {', '.join(audit['internal'])}")
+    if audit["unprobed"]:
+        told.append(f"not in the catalogue: {', '.join(audit['unprobed'])}")
+    return "; ".join(told) if len(told) > 1 else f"{told[0]}, all exported and probed"
+
+
+def _missed(body: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """One row for each reason and library, what is as it should be last."""
+    groups: dict[tuple[bool, str, str], list[str]] = {}
+    for miss in body["missed"]:
+        key = (bool(miss.get("is_expected")), miss["reason"], miss["library"])
+        groups.setdefault(key, []).append(miss["symbol"])
+    return [
+        (reason + (" (as it should be)" if is_expected else ""), len(symbols), _some(symbols), library)
+        for (is_expected, reason, library), symbols in sorted(groups.items())
+    ]
+
+
+def _some(symbols: list[str]) -> str:
+    rest = len(symbols) - _SHOWN_SYMBOLS
+    return ", ".join(symbols[:_SHOWN_SYMBOLS]) + (f" and {rest} more" if rest > 0 else "")
