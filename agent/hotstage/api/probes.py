@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from hotstage.api.message import ApiError, Request, Response
+from hotstage.clock import rfc3339
+from hotstage.errors import StoreError
+from hotstage.store import switches
 
 if TYPE_CHECKING:
     from hotstage.api.routes import Api
 
 Document = dict[str, Any]
+
+MOVES_TOLD = 20
 
 
 class SwitchOrder(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -32,7 +37,7 @@ def no_switch(order: SwitchOrder, actor: str) -> Document:
 
 
 def state(api: Api, request: Request) -> Response:
-    return Response(200, api.cell.encode(api.cell.view, api.sources.probes()))
+    return Response(200, api.cell.encode(api.cell.view, {**api.sources.probes(), "moves": _moves(api)}))
 
 
 def switch(api: Api, request: Request) -> Response:
@@ -46,3 +51,21 @@ def switch(api: Api, request: Request) -> Response:
     actor = request.peer.address if not request.is_authorised else f"token from {request.peer.address}"
     order = request.decode(SwitchOrder)
     return Response(200, api.cell.encode(api.cell.view, api.sources.switch_probes(order, actor)))
+
+
+def _moves(api: Api) -> list[Document] | None:
+    """The last ones, newest first; None while the database does not answer: the switch works without it."""
+    try:
+        found = switches.newest(api.store.database, MOVES_TOLD)
+    except StoreError:
+        return None
+    return [
+        {
+            "state": each.state,
+            "actor": each.actor,
+            "reason": each.reason,
+            "at": rfc3339(each.wall_ns),
+            "at_ns": each.wall_ns,
+        }
+        for each in found
+    ]

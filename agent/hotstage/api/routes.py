@@ -251,7 +251,12 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/requests", finished.requests, "Finished requests with the time of each stage"),
     Route("GET", "/v1/requests/{id}", finished.waterfall, "A finished request's stages and waits"),
     Route("GET", "/v1/frames", frames, "The last frames, by column"),
-    Route("GET", "/v1/events", events, "Transitions and windows as server-sent events"),
+    Route(
+        "GET",
+        "/v1/events",
+        events,
+        "Transitions, windows, moves of the probes as server-sent events",
+    ),
     Route("GET", "/v1/outbox", outbox.rows, "Events that wait for the notifier", socket_only=True),
     Route(
         "POST",

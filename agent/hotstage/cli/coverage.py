@@ -152,7 +152,8 @@ def _driver(driver: Document) -> str:
     submit = driver["queue_submit"]
     count = "unknown" if submit["count"] is None else submit["count"]
     counts = Counter(each["state"] for each in driver["events"] if each["state"] != "unused")
-    points = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"
+    in_order = sorted(counts.items(), key=lambda pair: pair[0] != "attached")
+    points = ", ".join(f"{number} {state}" for state, number in in_order) or "none"
     return f"{count} submissions by {submit['through']}; tracepoints {points}"
 
 

@@ -9,7 +9,8 @@ import click
 
 from hotstage.cli.breakers import operating_client
 from hotstage.cli.reading import agent_client, reading
-from hotstage.cli.terminal import clock_time, print_json, say
+from hotstage.cli.terminal import clock_time, print_json, print_table, say
+from hotstage.errors import HotstageError
 
 
 @click.group(invoke_without_command=True)
@@ -59,3 +60,20 @@ def _tell(body: dict[str, Any], as_json: bool) -> None:
     else:
         since = clock_time(body["since"])
         say(f"probes are off since {since}, by {body['actor']}: {body['reason'] or 'no reason given'}")
+
+
+@probes.command()
+@reading
+def history(as_json: bool, agent_url: str | None) -> None:
+    """Who switched them off and on, the newest first."""
+    body = agent_client(agent_url).get("/v1/probes")
+    if as_json:
+        print_json({"moves": body["moves"]})
+        return
+    if body["moves"] is None:
+        raise HotstageError("the agent's database does not answer", remedy="see `hotstage doctor`")
+    print_table(
+        ("at", "probes", "by", "reason"),
+        [(clock_time(each["at"]), each["state"], each["actor"], each["reason"]) for each in body["moves"]],
+        empty="nobody has switched them",
+    )

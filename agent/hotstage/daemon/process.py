@@ -120,8 +120,6 @@ class Daemon:
             log.warning("a rule is left out: %s", problem)
         self.devices = Devices(config.devices, clock)
         self.engine = ProbeEngine(config.probes, clock, is_own=self.devices.owns, governor=config.governor)
-        switch_file = SwitchFile(Path(config.store.directory) / FILE_NAME)
-        self.switch = ProbeSwitch(switch_file, self.engine.restraint, clock, lambda switch, actor: None)
         self.line = Line(config, clock, rules, own_names=self.engine.stage_names)
         self.shares = BatchShares()
         host = host_id()
@@ -145,6 +143,8 @@ class Daemon:
             snapshots=config.snapshots,
         )
         stack.callback(self._close_publisher)
+        switch_file = SwitchFile(Path(config.store.directory) / FILE_NAME)
+        self.switch = ProbeSwitch(switch_file, self.engine.restraint, clock, self.publisher.switched)
         restored = self.store.restored_breakers()
         self.line.restore(restored)
         self.publisher.know(restored)
@@ -252,7 +252,7 @@ class Daemon:
         """Once a second: counters, devices and host, fused into a frame."""
         began_ns = self._clock.monotonic_ns()
         calls = self.engine.read_slow()
-        self.engine.restraint.govern(calls, self.engine.pids())
+        self.publisher.stepped(self.engine.restraint.govern(calls, self.engine.pids()))
         host = self.host.sample(self.engine.pids())
         scheduling = self.engine.scheduler.read(calls.at_ns)
         uuids = self.process_gpus.refresh()

@@ -6,7 +6,7 @@ The page is written at once; the database by the journal's thread, which rings t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hotstage.api.bell import Bell
 from hotstage.api.stream import EventStream
@@ -16,14 +16,19 @@ from hotstage.clock import Clock
 from hotstage.config.settings import PageConfig, StoreConfig
 from hotstage.config.snapshots import SnapshotsConfig
 from hotstage.daemon.snapshot_keeper import KeeperState, MakeSnapshot, SnapshotKeeper
+from hotstage.probes.restraint.governor import Step
+from hotstage.probes.restraint.switch import Switch
 from hotstage.sinks.events import EventMaker
 from hotstage.store.journal import Journal, JournalState
 from hotstage.store.outbox import Event
 from hotstage.store.snapshots import SnapshotCause
 from hotstage.store.store import Changes, Store
+from hotstage.store.switches import SwitchMove
 from hotstage.windows.window import WindowUpdate
 
 CLOSE_SECONDS = 5.0
+STEPS_TOLD = 16
+"""Steps of the governor in one second that become events: a thousand processes may come at once."""
 
 _OPENINGS = frozenset({BreakerState.open, BreakerState.forced_open})
 _DEFAULT_LIMITS = SnapshotsConfig()
@@ -107,6 +112,21 @@ class Publisher:
                 events=tuple(events),
             )
         )
+
+    def switched(self, switch: Switch, actor: str) -> None:
+        """The kill switch has moved; from any thread."""
+        move = SwitchMove(self._clock.wall_ns(), "off" if switch.is_off else "on", actor, switch.reason)
+        self._tell(switches=(move,), events=(self._events.switched(move),))
+
+    def stepped(self, steps: Sequence[Step]) -> None:
+        """The governor has moved these processes. All of them are in the log, the first ones are events."""
+        wall_ns = self._clock.wall_ns()
+        self._tell(events=tuple(self._events.stepped(step, wall_ns) for step in steps[:STEPS_TOLD]))
+
+    def _tell(self, events: tuple[Event, ...], switches: tuple[SwitchMove, ...] = ()) -> None:
+        offset_ns = self._clock.wall_ns_of(0)
+        at_ns = self._clock.monotonic_ns()
+        self._journal.submit(Changes(at_ns=at_ns, wall_offset_ns=offset_ns, switches=switches, events=events))
 
     @property
     def is_writing(self) -> bool:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transitions and windows → versioned event bodies for the outbox, written with the state they tell of. No
-HTTP.
+"""Transitions, windows and what restrains the probes → versioned event bodies for the outbox, written with
+the state they tell of. No HTTP.
 
 A body is what every webhook format starts from: `source`, `time` and its `_ns` twin, `traceparent` where one
 is known, and `data`. A released type never changes the meaning of a field; a new meaning is a new `.v2` type.
@@ -17,7 +17,9 @@ import msgspec
 from hotstage.breaker.record import Transition
 from hotstage.clock import rfc3339
 from hotstage.detect.finding import Evidence
+from hotstage.probes.restraint.governor import Step
 from hotstage.store.outbox import Event
+from hotstage.store.switches import SwitchMove
 from hotstage.windows.window import AnomalyWindow
 
 PREFIX = "io.hotstage."
@@ -31,8 +33,19 @@ BREAKER_TYPES = {
 }
 WINDOW_OPENED = "io.hotstage.window.opened.v1"
 WINDOW_CLOSED = "io.hotstage.window.closed.v1"
+PROBES_OFF = "io.hotstage.probes.off.v1"
+PROBES_ON = "io.hotstage.probes.on.v1"
+PROBES_LEVEL = "io.hotstage.probes.level.v1"
 TEST = "io.hotstage.test.v1"
-TYPES = (*BREAKER_TYPES.values(), WINDOW_OPENED, WINDOW_CLOSED, TEST)
+TYPES = (
+    *BREAKER_TYPES.values(),
+    WINDOW_OPENED,
+    WINDOW_CLOSED,
+    PROBES_OFF,
+    PROBES_ON,
+    PROBES_LEVEL,
+    TEST,
+)
 
 _MAX_EVIDENCE = 16
 _MAX_CANDIDATES = 5
@@ -93,6 +106,31 @@ class EventMaker:
         at_ns = (window.updated_ns if window.closed_ns is None else window.closed_ns) + wall_offset_ns
         data = window_data(window, wall_offset_ns) | {"interrupted": is_interrupted}
         return self._window(WINDOW_CLOSED, window, at_ns, data, traceparent)
+
+    def switched(self, move: SwitchMove) -> Event:
+        """All probes were taken away, or brought back."""
+        kind = PROBES_OFF if move.state == "off" else PROBES_ON
+        data = {
+            "state": move.state,
+            "actor": move.actor,
+            "reason": move.reason,
+            "at": rfc3339(move.wall_ns),
+            "at_ns": move.wall_ns,
+        }
+        return self._event(f"{self._source}|{kind}|{move.wall_ns}", kind, "probes", move.wall_ns, data, None)
+
+    def stepped(self, step: Step, at_ns: int) -> Event:
+        """The governor moved one process to another level; `at_ns` is wall time."""
+        data = {
+            "pid": step.pid,
+            "from": step.before.name,
+            "to": step.level.name,
+            "reason": step.reason,
+            "at": rfc3339(at_ns),
+            "at_ns": at_ns,
+        }
+        identity = f"{self._source}|{PROBES_LEVEL}|{step.pid}|{at_ns}"
+        return self._event(identity, PROBES_LEVEL, f"probes:{step.pid}", at_ns, data, None)
 
     def test(self, at_ns: int, destination: str) -> Event:
         """What `hotstage webhook test` sends; `at_ns` is wall time."""

@@ -177,7 +177,7 @@ class Journal:
 
 def _is_state(changes: Changes) -> bool:
     """Whether it only says how things are, so that a later one may stand for it."""
-    return not (changes.events or changes.transitions)
+    return not (changes.events or changes.transitions or changes.switches)
 
 
 def _newest(earlier: Changes, later: Changes) -> Changes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hotstage.store import breakers, outbox, snapshots, windows
+from hotstage.store import breakers, outbox, snapshots, switches, windows
 from hotstage.store.db import Database
 
 OUTBOX_KEEP_NS = 72 * 3600 * 1_000_000_000
@@ -32,6 +32,7 @@ def prune(database: Database, now_wall_ns: int, keep_ns: int, max_bytes: int) ->
     with database.transaction(settles=True) as cursor:
         gone = windows.delete_closed(cursor, now_wall_ns - keep_ns)
         moves = breakers.delete_transitions(cursor, now_wall_ns - keep_ns)
+        switches.delete_before(cursor, now_wall_ns - keep_ns)
         snapshots.delete_before(cursor, now_wall_ns - keep_ns)
         lost = outbox.expire(cursor, now_wall_ns - OUTBOX_KEEP_NS)
         cursor.execute("DELETE FROM runs WHERE started_wall_ns < ?", (now_wall_ns - keep_ns,))

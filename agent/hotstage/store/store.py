@@ -16,8 +16,9 @@ from pathlib import Path
 from hotstage.breaker.record import BreakerRecord, Transition
 from hotstage.clock import Clock
 from hotstage.errors import StoreError
-from hotstage.store import breakers, outbox, windows
+from hotstage.store import breakers, outbox, switches, windows
 from hotstage.store.db import Database, lock_directory
+from hotstage.store.switches import SwitchMove
 from hotstage.windows.window import AnomalyWindow
 
 FILE_NAME = "hotstage.db"
@@ -36,9 +37,10 @@ class Changes:
     breakers: tuple[BreakerRecord, ...] = ()
     transitions: tuple[Transition, ...] = ()
     events: tuple[outbox.Event, ...] = ()
+    switches: tuple[SwitchMove, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.windows or self.breakers or self.transitions or self.events)
+        return bool(self.windows or self.breakers or self.transitions or self.switches or self.events)
 
 
 class Store:
@@ -83,6 +85,8 @@ class Store:
                     breakers.save(cursor, record, moment)
                 for transition in changes.transitions:
                     breakers.append(cursor, transition, offset)
+                for move in changes.switches:
+                    switches.append(cursor, move)
                 outbox.append(cursor, changes.events)
 
     def restored_breakers(self) -> list[BreakerRecord]:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from hotstage.api.probes import no_probes
+from hotstage.store.store import Changes
+from hotstage.store.switches import SwitchMove
 
 
 def switched(order, actor):
@@ -33,3 +35,14 @@ def test_an_order_that_is_none_is_refused(serve, sources):
     served = serve(sources=sources(switch_probes=switched))
     assert served.ask("/v1/probes", "POST", {"state": "maybe"}, unix=True).status == 400
     assert served.ask("/v1/probes", "POST", {"state": "off", "ttl": 3}, unix=True).status == 400
+
+
+def test_the_last_moves_are_told_newest_first(serve):
+    served = serve()
+    moves = (SwitchMove(5, "off", "uid 0 (root)", "update"), SwitchMove(9, "on", "uid 7", None))
+    served.api.store.commit([Changes(0, 0, switches=moves)])
+    told = served.ask("/v1/probes").json["moves"]
+    assert [(each["state"], each["actor"], each["at_ns"]) for each in told] == [
+        ("on", "uid 7", 9),
+        ("off", "uid 0 (root)", 5),
+    ]

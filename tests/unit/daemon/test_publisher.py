@@ -12,10 +12,13 @@ from hotstage.breaker.page import BreakerPage
 from hotstage.breaker.record import BreakerState, Override, OverrideAction
 from hotstage.clock import boot_id
 from hotstage.config.settings import PageConfig, StoreConfig
-from hotstage.daemon.publisher import Publisher
+from hotstage.daemon.publisher import STEPS_TOLD, Publisher
+from hotstage.probes.maps.levels import Level
+from hotstage.probes.restraint.governor import Step
+from hotstage.probes.restraint.switch import Switch
 from hotstage.sinks.events import EventMaker
 from hotstage.stages.snapshot_types import Snapshot
-from hotstage.store import outbox, snapshots, windows
+from hotstage.store import outbox, snapshots, switches, windows
 from hotstage.store.store import Store
 from hotstage.windows.window import WindowUpdate
 from hotstage_marks.breakers import BreakerPage as Reader
@@ -117,3 +120,21 @@ def test_an_override_that_takes_the_place_of_another_is_kept_although_no_state_m
     publisher.close()
     (kept,) = store.restored_breakers()
     assert kept.override.until_ns == clock.monotonic_ns() + 60 * 1_000_000_000
+
+
+def test_a_move_of_the_kill_switch_is_a_row_and_an_event(publisher, store):
+    seen = publisher.outbox_bell.count
+    publisher.switched(Switch(True, "uid 0 (root)", "an update", 5), "uid 0 (root)")
+    assert publisher.outbox_bell.wait(seen, 5.0), "waited 5 s in vain for the commit"
+    (move,) = switches.newest(store.database, 9)
+    assert (move.state, move.actor, move.reason) == ("off", "uid 0 (root)", "an update")
+    assert [row.event.type for row in outbox.after(store.database, 0, 9)] == ["io.hotstage.probes.off.v1"]
+
+
+def test_steps_of_the_governor_are_events_a_bounded_number_at_once(publisher, store):
+    seen = publisher.outbox_bell.count
+    publisher.stepped([])
+    publisher.stepped([Step(pid, Level.full, Level.tails_only, "dear") for pid in range(1, 100)])
+    assert publisher.outbox_bell.wait(seen, 5.0), "waited 5 s in vain for the commit"
+    told = [row.event.subject for row in outbox.after(store.database, 0, 999)]
+    assert told == [f"probes:{pid}" for pid in range(1, STEPS_TOLD + 1)]

@@ -10,7 +10,10 @@ import pytest
 
 from hotstage.breaker.record import BreakerState
 from hotstage.detect.finding import Evidence
+from hotstage.probes.maps.levels import Level
+from hotstage.probes.restraint.governor import Step
 from hotstage.sinks.events import TYPES, EventMaker
+from hotstage.store.switches import SwitchMove
 
 OFFSET = 1_700_000_000_000_000_000
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -105,3 +108,26 @@ def test_a_test_event_is_new_each_time(maker):
     first, second = maker.test(OFFSET, "pager"), maker.test(OFFSET, "pager")
     assert first.id != second.id
     assert (first.type, first.subject) == ("io.hotstage.test.v1", "test:pager")
+
+
+def test_the_kill_switch_is_told_with_who_and_why(maker):
+    off = maker.switched(SwitchMove(OFFSET, "off", "uid 0 (root)", "an update"))
+    on = maker.switched(SwitchMove(OFFSET + 1, "on", "uid 7", None))
+    assert (off.type, on.type) == ("io.hotstage.probes.off.v1", "io.hotstage.probes.on.v1")
+    assert off.subject == on.subject == "probes", "whoever is told of one is told of the other, in order"
+    assert json.loads(off.body)["data"] == {
+        "state": "off",
+        "actor": "uid 0 (root)",
+        "reason": "an update",
+        "at": "2023-11-14T22:13:20.000Z",
+        "at_ns": OFFSET,
+    }
+
+
+def test_a_step_of_the_governor_names_its_process_and_both_levels(maker):
+    step = Step(7, Level.full, Level.tails_only, "probes would cost 3.1% of its CPU time")
+    event = maker.stepped(step, OFFSET)
+    data = json.loads(event.body)["data"]
+    assert (event.type, event.subject) == ("io.hotstage.probes.level.v1", "probes:7")
+    assert (data["pid"], data["from"], data["to"]) == (7, "full", "tails_only")
+    assert maker.stepped(step, OFFSET + 1).id != event.id

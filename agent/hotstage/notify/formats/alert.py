@@ -16,9 +16,16 @@ from hotstage.notify.formats.story import Story
 
 WINDOW_ALERT = "HotstageWindowOpen"
 BREAKER_ALERT = "HotstageBreakerOpen"
+SWITCH_ALERT = "HotstageProbesOff"
 TEST_ALERT = "HotstageTest"
 
-_NAMES = {"window": WINDOW_ALERT, "breaker": BREAKER_ALERT, "test": TEST_ALERT, "other": "HotstageEvent"}
+_NAMES = {
+    "window": WINDOW_ALERT,
+    "breaker": BREAKER_ALERT,
+    "switch": SWITCH_ALERT,
+    "test": TEST_ALERT,
+    "other": "HotstageEvent",
+}
 _PARTS = ("stage", "modality", "endpoint", "instance_id", "gpu_uuid", "pid")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _MAX_OWN_LABELS = 16
@@ -27,6 +34,7 @@ _RUNBOOKS = {
     "window": "`hotstage windows` on the host shows the cause, `hotstage snapshot` what is in flight",
     "breaker": "`hotstage breakers history` on the host tells why; `hotstage breakers disable NAME --ttl 10m`"
     " keeps it closed",
+    "switch": "`hotstage probes` on the host tells who and why; `hotstage probes on` brings them back",
 }
 _FNV_OFFSET, _FNV_PRIME, _U64 = 14695981039346656037, 1099511628211, (1 << 64) - 1
 

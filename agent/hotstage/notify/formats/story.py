@@ -15,10 +15,11 @@ from msgspec import Struct
 from hotstage.notify.db import HeldEvent
 from hotstage.notify.formats.envelope import Envelope
 
-Topic = Literal["window", "breaker", "test", "other"]
+Topic = Literal["window", "breaker", "switch", "test", "other"]
 
 WINDOW_PREFIX = "io.hotstage.window."
 BREAKER_PREFIX = "io.hotstage.breaker."
+PROBES_PREFIX = "io.hotstage.probes."
 TEST_PREFIX = "io.hotstage.test."
 
 _STATES = {
@@ -68,6 +69,20 @@ class _Breaker(Struct, frozen=True, rename={"from_state": "from"}):
     at: str | None = None
 
 
+class _Switch(Struct, frozen=True):
+    state: str | None = None
+    actor: str | None = None
+    reason: str | None = None
+    at: str | None = None
+
+
+class _Level(Struct, frozen=True, rename={"from_level": "from"}):
+    pid: int | None = None
+    from_level: str | None = None
+    to: str | None = None
+    reason: str | None = None
+
+
 class _Test(Struct, frozen=True):
     message: str = ""
 
@@ -107,6 +122,10 @@ def tell(event: HeldEvent, envelope: Envelope, host: str) -> Story:
         return _of_window(msgspec.json.decode(envelope.data, type=_Window), event.type, host)
     if event.type.startswith(BREAKER_PREFIX):
         return _of_breaker(msgspec.json.decode(envelope.data, type=_Breaker), envelope, event.subject, host)
+    if event.type.startswith(PROBES_PREFIX + "level."):
+        return _of_level(msgspec.json.decode(envelope.data, type=_Level), envelope, host)
+    if event.type.startswith(PROBES_PREFIX):
+        return _of_switch(msgspec.json.decode(envelope.data, type=_Switch), envelope, host)
     if event.type.startswith(TEST_PREFIX):
         said = msgspec.json.decode(envelope.data, type=_Test).message
         return Story("test", "Test", f"On {host}: {said}", "test", host, started_at=envelope.time)
@@ -166,6 +185,43 @@ def _of_breaker(said: _Breaker, envelope: Envelope, subject: str, host: str) -> 
         actor=said.actor,
         started_at=at if is_firing else None,
         ended_at=None if is_firing else at,
+    )
+
+
+def _of_switch(said: _Switch, envelope: Envelope, host: str) -> Story:
+    is_off = said.state == "off"
+    at = said.at or envelope.time
+    why = f"by {said.actor or 'somebody'}: {said.reason or 'no reason was given'}"
+    return Story(
+        "switch",
+        "Probes are switched off" if is_off else "Probes are switched on again",
+        f"On {host}, {why}" + (". Nothing is observed there" if is_off else ""),
+        "off" if is_off else "on",
+        host,
+        is_firing=is_off,
+        severity="warning",
+        kind="probes_off",
+        reason=said.reason,
+        actor=said.actor,
+        started_at=at if is_off else None,
+        ended_at=None if is_off else at,
+    )
+
+
+def _of_level(said: _Level, envelope: Envelope, host: str) -> Story:
+    """News, no trouble: the governor does what it was told to."""
+    level = said.to or "unknown"
+    return Story(
+        "other",
+        f"Probes of process {said.pid} are at level {level}",
+        f"On {host}, from {said.from_level or 'unknown'}: {said.reason or 'no reason is known'}",
+        level,
+        host,
+        severity="info",
+        kind="probes_level",
+        parts={} if said.pid is None else {"pid": str(said.pid)},
+        reason=said.reason,
+        started_at=envelope.time,
     )
 
 

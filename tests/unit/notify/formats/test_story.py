@@ -8,9 +8,13 @@ import pytest
 
 from hotstage.breaker.record import BreakerState
 from hotstage.notify.db import HeldEvent
+from hotstage.notify.formats.alert import labels_of
 from hotstage.notify.formats.envelope import open_body
 from hotstage.notify.formats.story import tell
+from hotstage.probes.maps.levels import Level
+from hotstage.probes.restraint.governor import Step
 from hotstage.sinks.events import EventMaker
+from hotstage.store.switches import SwitchMove
 
 
 def story(event):
@@ -64,3 +68,23 @@ def test_data_of_another_shape_is_refused(data):
     event = HeldEvent(1, "e", "io.hotstage.window.opened.v1", "w", 5, b"")
     with pytest.raises(msgspec.DecodeError):
         tell(event, open_body(f'{{"source":"u","time":"t","data":{data}}}'.encode()), "gpu-7")
+
+
+def test_probes_that_are_off_fire_until_they_are_on_with_the_same_labels():
+    maker = EventMaker("h")
+    off = story(maker.switched(SwitchMove(5, "off", "uid 0 (root)", "a driver update")))
+    back = story(maker.switched(SwitchMove(9, "on", "uid 7", None)))
+    assert (off.topic, off.is_firing, off.kind, off.actor) == ("switch", True, "probes_off", "uid 0 (root)")
+    assert off.text == "On gpu-7, by uid 0 (root): a driver update. Nothing is observed there"
+    assert (back.is_firing, back.text) == (False, "On gpu-7, by uid 7: no reason was given")
+    assert labels_of(off) == labels_of(back)
+    assert labels_of(off)["alertname"] == "HotstageProbesOff"
+
+
+def test_a_step_of_the_governor_is_news_and_no_trouble():
+    step = Step(7, Level.full, Level.counts_only, "probes would cost 3.1% of its CPU time")
+    said = story(EventMaker("h").stepped(step, 5))
+    assert (said.topic, said.is_firing, said.severity) == ("other", None, "info")
+    assert said.title == "Probes of process 7 are at level counts_only"
+    assert said.text == "On gpu-7, from full: probes would cost 3.1% of its CPU time"
+    assert said.parts == {"pid": "7"}
