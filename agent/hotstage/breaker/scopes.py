@@ -98,6 +98,7 @@ _KIND_OF_WINDOW = {
     "stage_latency": "stage",
     "alive_but_hung": "instance",
     "process_death": "instance",
+    "token_conflict": "instance",
     "gpu_xid": "gpu",
     "gpu_lost": "gpu",
 }

@@ -44,12 +44,28 @@ def show_all(body: Document) -> None:
     if communicators := body.get("communicators"):
         rows = [[each[name] for name in _OF_COMMUNICATOR] for each in communicators]
         print_table(("communicator of pid", "rank", "of", "calls", "bytes"), rows, empty="")
+    _tell_streams(body)
     lost = {name: count for name, count in body["losses"].items() if count}
     if lost:
         print_table(("could not be kept or attributed", "count"), lost.items(), empty="")
     for name in lost:
         told = MEANINGS.get(name, UNKNOWN)
         say(f"{name}: {told.means}\n  may falsify: {told.falsifies}\n  remedy: {told.helps}")
+
+
+def _tell_streams(body: Document) -> None:
+    """Streams that several modalities launch on: a fact, and no alarm."""
+    rows = [
+        (
+            each["pid"],
+            f"{each['stream']:#x}" if each["stream"] else "default",
+            "yes" if each["vision_beside_text"] else "no",
+            ", ".join(f"{name} {said['launches']}" for name, said in each["modalities"].items()),
+        )
+        for each in body.get("shared_streams", ())
+    ]
+    if rows:
+        print_table(("stream shared in pid", "stream", "vision beside text", "launches"), rows, empty="")
 
 
 def _tell_restraint(body: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from hotstage.config.classes import ClassesConfig
+from hotstage.config.conflict import ConflictConfig
 from hotstage.config.deny import DenyEntry
 from hotstage.config.engines import EnginesConfig
 from hotstage.config.explore import ExploreConfig
@@ -355,6 +356,7 @@ class Config(Section, frozen=True, kw_only=True):
     frame: FrameConfig = field(default_factory=FrameConfig)
     classes: ClassesConfig = field(default_factory=ClassesConfig)
     detect: DetectConfig = field(default_factory=DetectConfig)
+    conflict: ConflictConfig = field(default_factory=ConflictConfig)
     windows: WindowsConfig = field(default_factory=WindowsConfig)
     breakers: BreakersConfig = field(default_factory=BreakersConfig)
     store: StoreConfig = field(default_factory=StoreConfig)

@@ -20,6 +20,7 @@ from hotstage.devices.samples import DeviceSample
 from hotstage.engines.samples import EngineSample
 from hotstage.frame.frame import Frame
 from hotstage.frame.fuse import Fuser
+from hotstage.frame.headroom import Headroom
 from hotstage.frame.history import History
 from hotstage.frame.request_costs import Penalties
 from hotstage.frame.request_statistics import RequestStatistics
@@ -62,7 +63,8 @@ class Line:
         self.history = History(config.frame.history_seconds)
         self.statistics = RequestStatistics(config.classes, config.frame)
         self.timings = RequestTimings(config.frame, own_names)
-        self.detectors = Detectors(config.detect, rules)
+        self.headroom = Headroom(config.conflict)
+        self.detectors = Detectors(config.detect, rules, config.conflict)
         self.assembler = Assembler(config.windows, WindowIds(clock))
         self.breakers = BreakerSet(config.breakers)
         self._pulses: list[Pulse] = []
@@ -74,6 +76,7 @@ class Line:
         self._pulses.append(pulse)
         self.statistics.keep(sample.at_ns, sample.finished)
         self.timings.keep(sample.finished)
+        self.headroom.take(pulse)
         findings = self.detectors.observe_pulse(pulse)
         windows = self.assembler.advance(
             pulse.at_ns, findings, is_stale=bool(pulse.stale), penalties=self._penalties
@@ -98,6 +101,8 @@ class Line:
         frame = self.fuser.fuse(
             at_ns, pulses, calls, devices, host, engines, costs, tokens, scheduling, memory
         )
+        if memory is not None:
+            self.headroom.know(at_ns, self.fuser.memory, memory.stages, calls)
         self.history.append(frame)
         if devices is not None:
             self.detectors.know_devices(devices)

@@ -120,6 +120,7 @@ class Daemon:
             log.warning("a rule is left out: %s", problem)
         self.devices = Devices(config.devices, clock)
         self.engine = ProbeEngine(config.probes, clock, is_own=self.devices.owns, governor=config.governor)
+        self.engine.conflict.limit(config.conflict)
         self.line = Line(config, clock, rules, own_names=self.engine.stage_names)
         self.shares = BatchShares()
         host = host_id()
@@ -233,6 +234,8 @@ class Daemon:
         if sample.xids or self.gpus.xids:
             sample = replace(sample, xids=self._xids.merge(sample.xids + self.gpus.xids))
         step = self.line.fast(sample)
+        room = self.line.headroom.inputs(sample, self.gpus, self.engine.ledger.stages())
+        self.engine.conflict.set_inputs(room)
         self.sources.remember(sample, self.gpus)
         transitions = (*ordered, *step.transitions)
         records = self.line.breakers.records

@@ -36,6 +36,7 @@ from hotstage.sinks.self_facts import OtlpState, SelfFacts
 from hotstage.stages.places import Places
 from hotstage.stages.snapshot import snapshot
 from hotstage.stages.snapshot_types import Snapshot
+from hotstage.stages.stream_shares import shared_streams
 from hotstage.stages.waterfall_types import Requests, Waterfall
 from hotstage.store import outbox
 from hotstage.store.deliveries import Deliveries
@@ -98,7 +99,14 @@ class LiveSources:
         self.events_expired += events
 
     def coverage(self) -> Document:
-        return {**self._engine.coverage().as_json(), "wall_offset_ns": self._clock.wall_ns_of(0)}
+        """What is attached, counted and lost; streams that modalities share, allocations that were judged."""
+        conflict = self._engine.conflict
+        return {
+            **self._engine.coverage().as_json(),
+            "wall_offset_ns": self._clock.wall_ns_of(0),
+            "shared_streams": shared_streams(conflict.streams(), self._engine.stage_names()),
+            "conflicts": dict(conflict.outcomes()),
+        }
 
     def remember_places(self, places: Places) -> None:
         """Contexts and devices of the processes, once a second."""
@@ -180,6 +188,7 @@ class LiveSources:
             threadless=threadless,
             log_records=log_records(),
             driver=coverage.driver,
+            conflicts=self._engine.conflict.outcomes(),
             custom=self._engine.beside.custom.read(),
         )
 

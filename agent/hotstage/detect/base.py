@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from hotstage.config.conflict import ConflictConfig
 from hotstage.config.settings import DetectConfig
 from hotstage.detect.demand import Demand
 from hotstage.detect.finding import Finding
 from hotstage.detect.progress import Progress
+from hotstage.detect.rules.conflict import TokenConflict
 from hotstage.detect.rules.death import Death
 from hotstage.detect.rules.hang import Hang
 from hotstage.detect.rules.rule_file import Rule
@@ -32,12 +34,23 @@ class PulseDetector(Protocol):
 class Detectors:
     """All detectors behind two verbs. Findings of the slow tick stand until the next one. Not thread-safe."""
 
-    def __init__(self, config: DetectConfig, rules: Sequence[Rule] = ()) -> None:
+    def __init__(
+        self,
+        config: DetectConfig,
+        rules: Sequence[Rule] = (),
+        conflict: ConflictConfig | None = None,
+    ) -> None:
         self._progress, self._demand = Progress(), Demand()
         latency = StageLatency(config, self._progress, self._demand)
         self._xid = Xid(config)
         self._hang = Hang(config, self._progress, latency)
-        self.detectors: tuple[PulseDetector, ...] = (latency, self._hang, self._xid, Death())
+        self.detectors: tuple[PulseDetector, ...] = (
+            latency,
+            self._hang,
+            self._xid,
+            Death(),
+            TokenConflict(conflict or ConflictConfig()),
+        )
         self.rules = RuleSet(rules)
         self._of_frame: list[Finding] = []
 

@@ -26,6 +26,7 @@ from hotstage.errors import HotstageError
 from hotstage.probes.beside import Beside
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.spec import Tier, call_spec_table
+from hotstage.probes.conflict import Conflicts
 from hotstage.probes.coverage import CallTotals, Coverage, DiscoveryHealth
 from hotstage.probes.departures import Departures
 from hotstage.probes.discovery.libraries import is_library, optional_kinds
@@ -93,6 +94,8 @@ class ProbeEngine:
         self.scheduler = Scheduler()
         """Waits for a CPU of the threads that are followed; for the slow tick."""
         self._range_names: RangeNames | None = None
+        self.conflict = Conflicts()
+        """Verdicts on allocations and what they are made by; who works on which stream."""
         self.ledger = Ledger()
         """What memory each process has, PyTorch's allocators beside it; for the slow tick."""
         self.restraint = Restraint(config, clock, governor)
@@ -124,7 +127,7 @@ class ProbeEngine:
         with self._maps_lock:
             sample = self._open_maps.read_fast(self._clock.monotonic_ns(), xids)
         sample = self.restraint.judged(sample)
-        return replace(sample, losses=self.beside.with_losses(sample.losses))
+        return replace(sample, losses=self.beside.with_losses(sample.losses), conflicts=self.conflict.drain())
 
     def read_slow(self) -> CallSample:
         """Counts by key; for the slow tick, after which entries of processes that have gone are removed."""
@@ -216,12 +219,9 @@ class ProbeEngine:
             return self._open_maps.map_bytes() + sum(self.scheduler.bytes_by_map().values())
 
     def device_uuids(self) -> Mapping[tuple[int, int], str]:
-        """(pid, ordinal) → `GPU-…`, as the driver told that process; processes that have gone stay for a
-        while.
-        """
+        """(pid, ordinal) → `GPU-…`, as the driver told that process; gone processes stay for a while."""
         with self._maps_lock:
-            found = self._open_maps.device_uuids()
-        return {key: format_uuid(raw) for key, raw in found.items()}
+            return {key: format_uuid(raw) for key, raw in self._open_maps.device_uuids().items()}
 
     def contexts(self) -> Mapping[tuple[int, int], int]:
         """(pid, CUcontext) → device ordinal, as that process made them; gone processes stay for a while."""
@@ -312,6 +312,7 @@ class ProbeEngine:
         self.loader, self.rung = self._loader.name, loaded.rung.value
         self._maps = KernelMaps(loaded.maps)
         self._range_names = range_names(loaded.maps) if config.nvtx_torch else None
+        self.conflict.start(self._maps)
         self.ledger.start(self._maps, is_torch_followed=config.torch_memory)
         slow_ns = int(config.slow_call_seconds * 1e9)
         self._maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=slow_ns, event_gap_ns=_EVENT_GAP_NS)

@@ -84,6 +84,12 @@ class Ledger:
                 ended_bytes=self._ended_bytes,
             )
 
+    def stages(self) -> NDArray[np.void]:
+        """By process, device, stage and modality, as of now: `maps.ledger.LedgerMaps.stages`; empty before
+        `start`.
+        """
+        return np.zeros(0, STAGE_ROW_DTYPE) if self._maps is None else self._maps.stages()
+
     def forget(self, pids: Collection[int]) -> None:
         """These have gone, and what they had is free: take out all that there is of them."""
         if self._maps is None or not pids:

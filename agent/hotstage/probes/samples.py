@@ -31,6 +31,35 @@ class XidEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class ConflictVerdict:
+    """The kernel's verdict on one allocation: tokens in flight leave no room for what they still need.
+
+    `device` is the process's ordinal; `stage` 255: none. `tokens_basis` is `known` or `estimated`;
+    `fragmentation_ratio` None: not known, and then no term. `held_back`: verdicts of the process so far that
+    were not told, since another had just been.
+    """
+
+    at_ns: int
+    pid: int
+    tid: int
+    device: int
+    call: str
+    stage: int
+    modality: int
+    request_hash: int | None
+    bytes: int
+    visual_tokens: int
+    text_tokens: int
+    tokens_basis: str
+    fragmentation_ratio: float | None
+    fragmentation_basis: str
+    predicted_bytes: int
+    headroom_bytes: int
+    headroom_age_ns: int
+    held_back: int
+
+
+@dataclass(frozen=True, slots=True)
 class FastSample:
     """State in flight, read every fast tick.
 
@@ -43,6 +72,7 @@ class FastSample:
     batches:  BATCH_EVENT_DTYPE (B,), batches that ended since the last read, in parts of up to 64 members.
     shares:   what `stages.shares` has made of them, a row for each member; None before.
     is_blind: the probes are switched off: what is in flight is not seen.
+    conflicts: verdicts on allocations since the last read, oldest first.
     """
 
     at_ns: int
@@ -56,6 +86,7 @@ class FastSample:
     batches: NDArray[np.void] = field(default_factory=_no_batches)
     shares: NDArray[np.void] | None = None
     is_blind: bool = False
+    conflicts: tuple[ConflictVerdict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from hotstage.frame.memory_types import Memory
 from hotstage.sinks import memory_metrics as metrics
@@ -29,6 +30,28 @@ def memory_children(memory: Memory) -> dict[Metric, _Children]:
         ],
         metrics.FAILED_FITTING: [((gpu.gpu_uuid,), float(gpu.failed_fitting)) for gpu in memory.gpus],
         metrics.ENDED: [((), float(memory.ended_bytes))],
+    }
+
+
+_OUTCOMES = {
+    "told": ("told",),
+    "held_back": ("held_back",),
+    "lost": ("lost",),
+    "fits": ("few_tokens", "not_fragmented", "has_room"),
+    "stale": ("stale",),
+    "unknown": ("no_inputs", "unknown"),
+}
+
+
+def conflict_children(outcomes: Mapping[str, int]) -> dict[Metric, _Children]:
+    """Large allocations by what became of them; none where nothing was judged yet."""
+    if not any(outcomes.values()):
+        return {}
+    return {
+        metrics.CONFLICTS: [
+            ((name,), float(sum(outcomes.get(each, 0) for each in parts)))
+            for name, parts in _OUTCOMES.items()
+        ]
     }
 
 

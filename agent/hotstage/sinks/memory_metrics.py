@@ -18,14 +18,14 @@ STAGE_LIVE = Metric(
     "gauge",
     ("stage", "modality"),
     "Memory for GPUs allocated and not freed, by the stage that allocated it.",
-    cap=18,
+    cap=13,
 )
 STAGE_HIGH = Metric(
     "hotstage_memory_stage_high_bytes",
     "gauge",
     ("stage", "modality"),
     "The most of it that there was at once; the sum over processes.",
-    cap=18,
+    cap=13,
 )
 OLDEST = Metric(
     "hotstage_memory_oldest_age_seconds",
@@ -56,6 +56,15 @@ ENDED = Metric(
     "Memory for GPUs that processes had when they ended.",
 )
 
+CONFLICTS = Metric(
+    "hotstage_memory_conflict_allocations_total",
+    "counter",
+    ("outcome",),
+    "Large allocations judged against the tokens in flight: told, held_back, lost, fits, stale, unknown.",
+    cap=6,
+    counts="call",
+)
+
 MEMORY_METRICS: tuple[Metric, ...] = (
     LIVE,
     PINNED,
@@ -65,4 +74,5 @@ MEMORY_METRICS: tuple[Metric, ...] = (
     FRAGMENTATION,
     FAILED_FITTING,
     ENDED,
+    CONFLICTS,
 )

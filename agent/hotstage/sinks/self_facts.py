@@ -12,6 +12,7 @@ from pathlib import Path
 from hotstage.probes.custom.watch import CustomReading
 from hotstage.probes.driver.report import DriverReport
 from hotstage.sinks import self_metrics
+from hotstage.sinks.memory import conflict_children
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.now import Children
 from hotstage.store.deliveries import NotifierReport
@@ -64,6 +65,8 @@ class SelfFacts:
     """Connections that were closed because no thread could be had."""
     driver: DriverReport | None = None
     """What tracepoints of GPU drivers have told."""
+    conflicts: Mapping[str, int] = field(default_factory=dict)
+    """Large allocations by what became of them in the kernel."""
     custom: tuple[CustomReading, ...] = ()
     """What the operator's own programs have counted."""
     log_records: Mapping[str, int] = field(default_factory=dict)
@@ -102,6 +105,7 @@ def self_children(facts: SelfFacts) -> dict[Metric, Children]:
         self_metrics.LOG_RECORDS: [((fate,), float(count)) for fate, count in facts.log_records.items()],
         self_metrics.SINK_ERRORS: [((name,), float(count)) for name, count in facts.sink_errors.items()],
     }
+    children |= conflict_children(facts.conflicts)
     children[self_metrics.GOVERNOR_LEVEL] = [((name,), float(n)) for name, n in facts.levels.items()]
     if facts.probe_cost_ratio is not None:
         children[self_metrics.PROBE_COST] = [((), facts.probe_cost_ratio)]

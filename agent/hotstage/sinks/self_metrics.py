@@ -92,7 +92,7 @@ LOSSES = Metric(
     "counter",
     ("loss",),
     "What the kernel side could not keep, by kind.",
-    cap=32,
+    cap=36,
     counts="loss",
 )
 LAUNCHES = Metric(

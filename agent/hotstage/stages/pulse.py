@@ -18,7 +18,7 @@ from hotstage.stages.names import Names
 from hotstage.stages.spans import PROCESS_DTYPE, REQUEST_DTYPE, SPAN_DTYPE
 
 if TYPE_CHECKING:
-    from hotstage.probes.samples import XidEvent
+    from hotstage.probes.samples import ConflictVerdict, XidEvent
 
 Rows = NDArray[Any]
 """A structured numpy array; its dtype is named beside each field."""
@@ -66,6 +66,8 @@ class Pulse:
     names: NameTable
     shares: Rows | None = None
     """SHARE_DTYPE: members of the batches that ended since the last pulse; None where there are none."""
+    conflicts: tuple[ConflictVerdict, ...] = ()
+    """The kernel's verdicts on allocations since the last pulse."""
 
 
 def empty_rows(dtype: np.dtype[Any]) -> Rows:

@@ -84,6 +84,7 @@ class Tracker:
             unclean=sample.unclean,
             names=self.names,
             shares=sample.shares if sample.shares is not None and len(sample.shares) else None,
+            conflicts=sample.conflicts,
         )
 
     def _bury(self, dead: NDArray[np.uint32], at_ns: int) -> Rows:

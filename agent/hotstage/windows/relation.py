@@ -8,8 +8,9 @@ from hotstage.frame.entity import Entity
 from hotstage.frame.request_costs import Penalties
 
 HANG, XID, DEATH, LATENCY = "alive_but_hung", "gpu_xid", "process_death", "stage_latency"
+CONFLICT = "token_conflict"
 
-_WEIGHTS = {DEATH: 4, XID: 4, HANG: 3, LATENCY: 2}
+_WEIGHTS = {DEATH: 4, XID: 4, HANG: 3, CONFLICT: 3, LATENCY: 2}
 """What explains what: a dead process explains its hang, a hang explains slow stages; rules explain least."""
 
 CONSEQUENCE_SCORE = 0.6

@@ -15,6 +15,7 @@ _KINDS = {
     "alive_but_hung": "Alive but hung",
     "gpu_xid": "GPU error (XID)",
     "process_death": "Process death",
+    "token_conflict": "Token conflict",
 }
 _SEVERITIES = ("critical", "warning", "info")
 # The entity in the order in which a person asks: what work, then where.

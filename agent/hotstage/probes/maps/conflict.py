@@ -138,7 +138,7 @@ class ConflictMaps:
         """LIMITS_DTYPE (1,), for allocations from now on."""
         bpf.update(self._fds["conflict_limits"], struct.pack("<I", 0), limits.tobytes())
 
-    def set_inputs(self, rows: Mapping[tuple[int, int], NDArray[np.void]]) -> int:
+    def set_inputs(self, rows: Mapping[tuple[int, int], np.void]) -> int:
         """(pid, ordinal) → INPUTS_DTYPE (); others are taken out. How many found no room."""
         refused = 0
         with self._lock:

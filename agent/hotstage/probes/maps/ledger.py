@@ -131,6 +131,16 @@ class LedgerMaps:
                 self._moves = moves
             return LedgerRows(self._last, sums, stages, pools, _begun(*self._primaries.read()))
 
+    def stages(self) -> NDArray[np.void]:
+        """MEMORY_STAGE_KEY_DTYPE and MEMORY_STAGE_DTYPE as one row each, as of now. Raises OSError."""
+        with self._lock:
+            keys, values = self._stages.read()
+            rows = np.zeros(len(keys), np.dtype(MEMORY_STAGE_KEY_DTYPE.descr + MEMORY_STAGE_DTYPE.descr))
+            for source in (keys, values):
+                for name in source.dtype.names or ():
+                    rows[name] = source[name]
+            return rows
+
     def forget(self, pids: Collection[int]) -> Pair:
         """Take out all of processes that have gone; their last sums, whose live bytes went with them."""
         gone = np.fromiter(pids, np.uint32, len(pids))

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens in flight by process, visual and text: from marks where there are some, else estimated from what is
+copied to the device. Pure, but for the sums of copies seen before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotstage.probes.catalogue import calls_by_id
+from hotstage.probes.catalogue.spec import Step
+from hotstage.probes.maps.conflict import TEXT, VISUAL, TokenBasis
+from hotstage.probes.samples import CallSample
+from hotstage.stages.request_class import MEDIA, classify
+from hotstage.stages.stage import Modality, Stage
+
+VISUAL_STAGES = (Stage.vision_encode, Stage.video_encode)
+TEXT_STAGES = (Stage.llm_prefill,)
+STAGES_OF = {VISUAL: VISUAL_STAGES, TEXT: TEXT_STAGES}
+"""Whose work takes the memory that tokens of a kind need: visual ones are encoded, all are prefilled."""
+
+_VISUAL_MEDIA = [MEDIA.index(Modality.image), MEDIA.index(Modality.video)]
+_VISUAL_BITS = np.uint64(sum(1 << stage for stage in VISUAL_STAGES))
+_TEXT_BITS = np.uint64(sum(1 << stage for stage in TEXT_STAGES))
+_TO_DEVICE = tuple(number for number, call in calls_by_id().items() if call.step is Step.TO_DEVICE)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """(visual, text) of one process.
+
+    `tokens` are in flight: of the input of its requests, and what they have answered. `awaited` are those of
+    them whose memory is still to come: not encoded yet, not prefilled yet (text and visual ones together).
+    """
+
+    basis: TokenBasis
+    tokens: tuple[int, int]
+    awaited: tuple[int, int]
+
+
+def of_requests(rows: NDArray[np.void]) -> dict[int, Demand]:
+    """REQUEST_DTYPE (R,) of `maps.layout`, in flight → pid → what marks say."""
+    if not len(rows):
+        return {}
+    found = classify(rows)
+    visual = found.media_tokens[:, _VISUAL_MEDIA].sum(axis=1)
+    whole = found.text_tokens + found.media_tokens.sum(axis=1)
+    columns = (
+        visual,
+        found.text_tokens + rows["output_tokens"],
+        np.where(rows["stage_mask"] & _VISUAL_BITS, 0, visual),
+        np.where(rows["stage_mask"] & _TEXT_BITS, 0, whole),
+    )
+    pids, place = np.unique(rows["tgid"], return_inverse=True)
+    sums = np.stack([np.bincount(place, column, len(pids)) for column in columns], axis=1).astype(np.int64)
+    return {
+        pid: Demand(TokenBasis.KNOWN, (seen, read), (encode, prefill))
+        for pid, (seen, read, encode, prefill) in zip(pids.tolist(), sums.tolist(), strict=True)
+    }
+
+
+class Copies:
+    """Tokens that processes without marks copied to the device since the look before. Not thread-safe."""
+
+    def __init__(self, token_bytes: Mapping[int, int]) -> None:
+        """`token_bytes`: what is copied for one, by kind."""
+        self._token_bytes = token_bytes
+        self._before: dict[tuple[int, int], int] | None = None
+
+    def look(self, calls: CallSample, marked: Iterable[int]) -> dict[int, Demand]:
+        """pid → what was copied since, as tokens of which all memory is still to come; without `marked`
+        processes, and empty at the first look.
+        """
+        now = self._bytes(calls)
+        before, self._before = self._before, now
+        if before is None:
+            return {}
+        tokens: dict[int, list[int]] = {}
+        for (pid, kind), copied in now.items():
+            added = (copied - before.get((pid, kind), 0)) // self._token_bytes[kind]
+            if added > 0:
+                tokens.setdefault(pid, [0, 0])[kind] += added
+        return {
+            pid: Demand(TokenBasis.ESTIMATED, (visual, text), (visual, visual + text))
+            for pid, (visual, text) in tokens.items()
+            if pid not in set(marked)
+        }
+
+    def _bytes(self, calls: CallSample) -> dict[tuple[int, int], int]:
+        """(pid, kind) → bytes so far."""
+        found: dict[tuple[int, int], int] = {}
+        is_copy = np.isin(calls.keys["call"], _TO_DEVICE)
+        for kind, stages in STAGES_OF.items():
+            chosen = np.flatnonzero(is_copy & np.isin(calls.keys["stage"], stages))
+            for pid, copied in zip(
+                calls.keys["tgid"][chosen].tolist(), calls.stats["bytes"][chosen].tolist(), strict=True
+            ):
+                found[pid, kind] = found.get((pid, kind), 0) + copied
+        return found
