@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,11 +164,11 @@ def _functions(
     rows = np.frombuffer(table, _SYMBOL)
     rows = rows[((rows["info"] & 15) == _FUNCTION) & (rows["section"] != 0)]
     found: dict[str, Symbol] = {}
-    for row in rows:
-        name = _name(strings, int(row["name"]))
-        offset = _code_offset(segments, int(row["value"]))
-        if name and offset is not None:
-            found.setdefault(name, Symbol(name, offset, int(row["size"])))
+    for segment, inside in _by_code_segment(segments, rows):
+        columns = (inside[column].tolist() for column in ("name", "value", "size"))
+        for name_at, value, length in zip(*columns, strict=True):
+            if name := _name(strings, name_at):
+                found.setdefault(name, Symbol(name, value - segment.address + segment.offset, length))
     return found
 
 
@@ -219,11 +219,18 @@ def _file_offset(segments: tuple[Segment, ...], address: int) -> int:
     raise ElfError(f"address {address:#x} is not in the file")
 
 
-def _code_offset(segments: tuple[Segment, ...], address: int) -> int | None:
+def _by_code_segment(
+    segments: tuple[Segment, ...], rows: NDArray[np.void]
+) -> Iterator[tuple[Segment, NDArray[np.void]]]:
+    """Rows whose value lies in code, with the first segment that has it: whole columns at a time, since a
+    forged file has 256 segments for each of 131,072 symbols.
+    """
     for segment in segments:
-        if segment.is_executable and segment.address <= address < segment.address + segment.file_size:
-            return address - segment.address + segment.offset
-    return None
+        end = min(segment.address + segment.file_size, (1 << 64) - 1)
+        if segment.is_executable and segment.address < end:
+            inside = (rows["value"] >= np.uint64(segment.address)) & (rows["value"] < np.uint64(end))
+            yield segment, rows[inside]
+            rows = rows[~inside]
 
 
 def _name(strings: bytes, at: int) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local functions of a library by name, from its section table; bounded, and mapped rather than read.
+"""Local functions of a library by name, from its section table; bounded, and read piece by piece.
 
 The section table is for linkers: a stripped file has none, and then nothing is found. Whatever it says is
 checked against the file's size; a symbol whose code lies outside an executable segment is none.
@@ -7,67 +7,90 @@ checked against the file's size; a symbol whose code lies outside an executable 
 
 from __future__ import annotations
 
-import mmap
+import os
 from collections.abc import Collection, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hotstage.probes.discovery.elf import ElfFile, Symbol
-from hotstage.probes.discovery.elf_sections import SYMBOL_TABLE, read_sections
+from hotstage.probes.discovery.elf_sections import SYMBOL_TABLE, Section, read_sections
 
 SYMBOLS_BYTES_LIMIT = 256 << 20
 STRINGS_BYTES_LIMIT = 512 << 20
 PLACES_LIMIT = 1024
 """How often one name may stand among the strings."""
+COPIES_LIMIT = 4096
+"""Functions of one library that are called by the names that are looked for."""
 
 _FUNCTION = 2
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
+_PIECE_BYTES = _SYMBOL.itemsize << 16
 
 
 def local_functions(fd: int, elf: ElfFile, names: Collection[str]) -> dict[str, Symbol]:
     """Name → where it lies in the file; a second copy is called `NAME#2`, and so on. {} where none is."""
-    with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as file:
-        tables = _symbol_table(file)
-        if tables is None:
-            return {}
-        (at, size), (strings_at, strings_size) = tables
-        rows = np.frombuffer(file, _SYMBOL, count=size // _SYMBOL.itemsize, offset=at)
-        functions = rows[((rows["info"] & 15) == _FUNCTION) & (rows["section"] != 0)].copy()
-        del rows  # else the mapping cannot be closed
-        found: dict[str, Symbol] = {}
-        for name in names:
-            places = list(_places(file, name.encode() + b"\0", strings_at, strings_at + strings_size))
-            copies = functions[np.isin(functions["name"], places)]
-            for copy in np.unique(copies["value"]):
-                offset = _code_offset(elf, int(copy))
-                if offset is not None:
-                    count = sum(1 for known in found if known.partition("#")[0] == name)
-                    called = f"{name}#{count + 1}" if count else name
-                    length = int(copies["size"][copies["value"] == copy][0])
-                    found[called] = Symbol(called, offset, length)
-        return found
+    tables = _symbol_table(fd)
+    if tables is None:
+        return {}
+    symbols, strings = tables
+    places = {name: list(_places(fd, name.encode() + b"\0", strings)) for name in names}
+    functions = _functions(fd, symbols, [place for found in places.values() for place in found])
+    found: dict[str, Symbol] = {}
+    for name in names:
+        copies = functions[np.isin(functions["name"], places[name])]
+        count = 0
+        for copy in np.unique(copies["value"]):
+            offset = _code_offset(elf, int(copy))
+            if offset is not None:
+                count += 1
+                called = name if count == 1 else f"{name}#{count}"
+                length = int(copies["size"][copies["value"] == copy][0])
+                found[called] = Symbol(called, offset, length)
+    return found
 
 
-def _symbol_table(file: mmap.mmap) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """(offset, bytes) of the symbols and of their names."""
-    sections = read_sections(file)
+def _symbol_table(fd: int) -> tuple[Section, Section] | None:
+    """The symbols and their names."""
+    sections = read_sections(fd)
     for table in sections:
         if table.kind == SYMBOL_TABLE and table.entry_size == _SYMBOL.itemsize and table.link < len(sections):
             strings = sections[table.link]
             if 0 < table.size <= SYMBOLS_BYTES_LIMIT and 0 < strings.size <= STRINGS_BYTES_LIMIT:
-                return (table.offset, table.size), (strings.offset, strings.size)
+                return table, strings
     return None
 
 
-def _places(file: mmap.mmap, text: bytes, start: int, end: int) -> Iterator[int]:
-    at = file.find(text, start, end)
-    for _ in range(PLACES_LIMIT):
-        if at < 0:
-            return
-        yield at - start
-        at = file.find(text, at + 1, end)
+def _pieces(fd: int, section: Section, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
+    """(place in the section, bytes) of one piece after the other; what is left of a file that was cut short."""
+    for at in range(0, section.size, _PIECE_BYTES):
+        length = min(_PIECE_BYTES + overlap, section.size - at)
+        yield at, os.pread(fd, length, section.offset + at)
+
+
+def _functions(fd: int, symbols: Section, names: list[int]) -> NDArray[np.void]:
+    """Rows of the functions that are called by one of the names, which are places among the strings."""
+    found = [np.zeros(0, _SYMBOL)]
+    for _, piece in _pieces(fd, symbols):
+        rows = np.frombuffer(piece, _SYMBOL, count=len(piece) // _SYMBOL.itemsize)
+        is_function = ((rows["info"] & 15) == _FUNCTION) & (rows["section"] != 0)
+        found.append(rows[is_function & np.isin(rows["name"], names)][:COPIES_LIMIT])
+    return np.concatenate(found)[:COPIES_LIMIT]
+
+
+def _places(fd: int, text: bytes, strings: Section) -> Iterator[int]:
+    """Where the name begins among the strings, at most PLACES_LIMIT times."""
+    room = PLACES_LIMIT
+    for start, piece in _pieces(fd, strings, len(text) - 1):
+        at = piece.find(text)
+        while at >= 0:
+            yield start + at
+            room -= 1
+            if not room:
+                return
+            at = piece.find(text, at + 1)
 
 
 def _code_offset(elf: ElfFile, address: int) -> int | None:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The section table of a library, bounded: what linkers and debuggers read and the dynamic loader does not.
 
-A stripped file may have none; whatever it says is checked against the file's size.
+A stripped file may have none; whatever it says is checked against the file's size. It is read, never mapped:
+who owns the file may cut it short at any moment, and a mapping would end the agent by SIGBUS.
 """
 
 from __future__ import annotations
 
-import mmap
+import os
 import struct
 from dataclasses import dataclass
 
@@ -26,18 +27,21 @@ class Section:
     entry_size: int
 
 
-def read_sections(file: mmap.mmap) -> list[Section]:
+def read_sections(fd: int) -> list[Section]:
     """All sections in their order, those that do not lie inside the file with size 0; [] where none are."""
-    if len(file) < 64:
+    file_size = os.fstat(fd).st_size
+    head = os.pread(fd, 64, 0)
+    if len(head) < 64:
         return []
-    (start,) = struct.unpack_from("<Q", file, 40)
-    entry_size, count = struct.unpack_from("<HH", file, 58)
-    if entry_size != 64 or not 0 < count <= SECTIONS_LIMIT or start + count * 64 > len(file):
+    (start,) = struct.unpack_from("<Q", head, 40)
+    entry_size, count = struct.unpack_from("<HH", head, 58)
+    if entry_size != 64 or not 0 < count <= SECTIONS_LIMIT or start + count * 64 > file_size:
+        return []
+    table = os.pread(fd, count * 64, start)
+    if len(table) < count * 64:
         return []
     found: list[Section] = []
-    for _, kind, _, _, offset, size, link, _, _, item in struct.iter_unpack(
-        "<IIQQQQIIQQ", file[start : start + count * 64]
-    ):
-        is_inside = offset + size <= len(file)
+    for _, kind, _, _, offset, size, link, _, _, item in struct.iter_unpack("<IIQQQQIIQQ", table):
+        is_inside = offset + size <= file_size
         found.append(Section(kind, offset, size if is_inside else 0, link, item))
     return found

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from hotstage.probes.catalogue import LIBRARIES
@@ -22,6 +23,8 @@ from hotstage.probes.discovery.usdt import UsdtError, pack_operands
 from hotstage.probes.loader.base import AttachPoint
 from hotstage.probes.trial.report import TrialReport
 
+VARIANTS_LIMIT = 32
+"""New variants of one library that are named one by one."""
 _CHECKED_POINTS = 4
 Trial = Callable[[ParsedLibrary, tuple[AttachPoint, ...]], tuple[tuple[AttachPoint, ...], TrialReport | None]]
 """Tries the planned points before anybody gets them: the points that are left and a report."""
@@ -88,7 +91,9 @@ def inspect_library(
     except BaseException:
         close_library(parsed)
         raise
-    return Candidate(parsed, (mapping.device, mapping.inode), points, missed, is_patched, trial)
+    # A forged library exports 131,072 functions, and is held as long as anybody has it.
+    kept = replace(parsed, elf=replace(parsed.elf, functions={}))
+    return Candidate(kept, (mapping.device, mapping.inode), points, missed, is_patched, trial)
 
 
 def discard_candidate(candidate: Candidate) -> None:
@@ -132,11 +137,19 @@ def plan(
                 missed.append(MissedSymbol(library.path, symbol, hazard))
             else:
                 points.setdefault(point.symbol_offset, point)
-    missed += [
-        MissedSymbol(library.path, symbol, f"a new variant of {like}: the catalogue has no row of it")
-        for symbol, like in new_variants(spec, elf.functions).items()
-    ]
+    missed += _variants(library.path, new_variants(spec, elf.functions))
     return tuple(points.values()), tuple(missed)
+
+
+def _variants(path: str, found: dict[str, str]) -> list[MissedSymbol]:
+    """One for each, and one for all that are beyond the limit: a forged library has any number."""
+    missed = [
+        MissedSymbol(path, symbol, f"a new variant of {like}: the catalogue has no row of it")
+        for symbol, like in islice(found.items(), VARIANTS_LIMIT)
+    ]
+    if len(found) > VARIANTS_LIMIT:
+        missed.append(MissedSymbol(path, "*", f"{len(found) - VARIANTS_LIMIT} more new variants"))
+    return missed
 
 
 def _left_out(call: CallSpec, is_present: bool, essential_only: bool, tier: Tier) -> tuple[str, bool] | None:

@@ -9,7 +9,6 @@ a rule says why it must not be probed. Addresses are as the linker gave them; a 
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import struct
@@ -86,17 +85,16 @@ def read_sites(fd: int, elf: ElfFile, probes: Collection[str]) -> tuple[UsdtSite
     """Every site of the probes (`provider:name`), in the file's order; () where there are no notes."""
     found: list[UsdtSite] = []
     room = NOTES_BYTES_LIMIT
-    with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as file:
-        for section in read_sections(file):
-            if section.kind != NOTES or section.size > room:
-                continue
-            room -= section.size
-            for description in _descriptions(file[section.offset : section.offset + section.size]):
-                site = _site(fd, elf, description, probes)
-                if site is not None:
-                    found.append(site)
-                if len(found) == SITES_LIMIT:
-                    return tuple(found)
+    for section in read_sections(fd):
+        if section.kind != NOTES or not 0 < section.size <= room:
+            continue
+        room -= section.size
+        for description in _descriptions(os.pread(fd, section.size, section.offset)):
+            site = _site(fd, elf, description, probes)
+            if site is not None:
+                found.append(site)
+            if len(found) == SITES_LIMIT:
+                return tuple(found)
     return tuple(found)
 
 

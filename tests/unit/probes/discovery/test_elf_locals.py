@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from hotstage.probes.discovery import elf_locals
 from hotstage.probes.discovery.elf import read_elf
 from hotstage.probes.discovery.elf_locals import local_functions
+from hotstage.probes.discovery.elf_sections import Section, read_sections
 
 SOURCE = Path(__file__).parents[3] / "bpf/target/torch_python.c"
 NAMES = ("nvtxRangePushA", "nvtxRangePop")
@@ -98,3 +101,31 @@ def test_a_stripped_file_has_none(library: Path, tmp_path: Path) -> None:
         assert local_functions(fd, read_elf(fd), NAMES) == {}
     finally:
         os.close(fd)
+
+
+def test_a_library_that_its_owner_cuts_short_meanwhile_is_no_end_of_the_agent(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shutil.copy(library, tmp_path / "short.so")
+    fd = os.open(path, os.O_RDONLY)
+    elf = read_elf(fd)
+
+    def cut(fd: int) -> list[Section]:
+        found = read_sections(fd)
+        os.truncate(path, 64)
+        return found
+
+    monkeypatch.setattr(elf_locals, "read_sections", cut)
+    try:
+        assert local_functions(fd, elf, NAMES) == {}
+    finally:
+        os.close(fd)
+
+
+def test_a_name_is_found_where_two_pieces_meet(
+    library: Path, opened: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elf = read_elf(opened)
+    whole = local_functions(opened, elf, NAMES)
+    monkeypatch.setattr(elf_locals, "_PIECE_BYTES", 24)
+    assert local_functions(opened, elf, NAMES) == whole

@@ -16,7 +16,7 @@ from hotstage.probes.catalogue.spec import Tier
 from hotstage.probes.discovery.elf import read_elf
 from hotstage.probes.discovery.libraries import ParsedLibrary
 from hotstage.probes.discovery.processes import Mapping
-from hotstage.probes.discovery.targets import is_probed, plan
+from hotstage.probes.discovery.targets import VARIANTS_LIMIT, is_probed, plan
 from hotstage.probes.loader.base import OpenLibrary, PointKind
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -158,3 +158,11 @@ def test_rung_p_leaves_out_what_is_not_essential_and_says_so(parse: Parse) -> No
     assert {miss.symbol: miss.reason for miss in missed}[
         "cuMemsetD8_v2"
     ] == "left out on rung P: slow to detach"
+
+
+def test_a_forged_library_names_a_bounded_number_of_new_variants(parse: Parse) -> None:
+    names = [f"cuMemAlloc_v{number}" for number in range(3, 3 + VARIANTS_LIMIT + 5)]
+    _, missed = plan(parse(names, {}), LIBRARIES)
+    told = [each for each in missed if "new variant" in each.reason]
+    assert len(told) == VARIANTS_LIMIT + 1
+    assert (told[-1].symbol, told[-1].reason) == ("*", "5 more new variants")

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from hotstage.probes.discovery import usdt
 from hotstage.probes.discovery.elf import ElfError, read_elf
+from hotstage.probes.discovery.elf_sections import Section, read_sections
 from hotstage.probes.discovery.usdt import (
     Operand,
     UsdtError,
@@ -171,3 +173,22 @@ def test_no_damage_makes_it_fail_or_point_outside_the_file(library: Path, tmp_pa
             pass
         finally:
             os.close(fd)
+
+
+def test_a_library_that_its_owner_cuts_short_meanwhile_is_no_end_of_the_agent(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shutil.copy(library, tmp_path / "short.so")
+    fd = os.open(path, os.O_RDONLY)
+    elf = read_elf(fd)
+
+    def cut(fd: int) -> list[Section]:
+        found = read_sections(fd)
+        os.truncate(path, 64)
+        return found
+
+    monkeypatch.setattr(usdt, "read_sections", cut)
+    try:
+        assert read_sites(fd, elf, PROBES) == ()
+    finally:
+        os.close(fd)
