@@ -64,7 +64,7 @@ def _symbol_table(fd: int) -> tuple[Section, Section] | None:
 
 
 def _pieces(fd: int, section: Section, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(place in the section, bytes) of one piece after the other; what is left of a file that was cut short."""
+    """(place in the section, bytes) of each piece; what is left of a file that was cut short."""
     for at in range(0, section.size, _PIECE_BYTES):
         length = min(_PIECE_BYTES + overlap, section.size - at)
         yield at, os.pread(fd, length, section.offset + at)

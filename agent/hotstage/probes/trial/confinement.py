@@ -8,17 +8,23 @@ fork, execute or signal. Numbers of system calls: asm/unistd_64.h and asm-generi
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
 import resource
 import struct
+from pathlib import Path
 
 from hotstage.privileges import give_up_capabilities
 
 NOBODY = 65534
 CPU_SECONDS = 2
-MEMORY_BYTES = 4 << 30
+ADDRESS_BYTES = 4 << 30
+MEMORY_BYTES = 128 << 20
+"""Private memory that it may write; shared memory, which this limit leaves out, is refused. Four trials run
+beside each other in the agent's control group.
+"""
 DESCRIPTORS = 32
 
 _PR_SET_DUMPABLE, _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NAME = 4, 1, 22, 15
@@ -27,18 +33,21 @@ _SIGKILL = 9
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # SECCOMP_RET_*, linux/seccomp.h; refuse: EPERM
 _LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06  # BPF_LD+W+ABS, JMP+JEQ+K, ALU+AND+K, RET+K
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16  # struct seccomp_data
+_MAP_SHARED = 1  # of MAP_SHARED and MAP_SHARED_VALIDATE alike, asm-generic/mman-common.h
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*, linux/audit.h
 
-# openat, whose flags are looked at; x86-64 and arm64
-_OPENAT = {"x86_64": 257, "aarch64": 56}
+_LOOKED_AT: tuple[tuple[str, int, int, int, int], ...] = (
+    ("openat", 257, 56, 2, _WRITING),
+    ("mmap", 9, 222, 3, _MAP_SHARED),
+)
+"""Calls that pass without certain bits in an argument: x86-64, arm64, which argument, the bits."""
 _CALLS: tuple[tuple[str, int, int | None], ...] = (
     ("read", 0, 63),
     ("write", 1, 64),
     ("close", 3, 57),
     ("fstat", 5, 80),
     ("lseek", 8, 62),
-    ("mmap", 9, 222),
     ("mprotect", 10, 226),
     ("munmap", 11, 215),
     ("brk", 12, 214),
@@ -85,12 +94,15 @@ def confine(name: str) -> None:
     """Give everything up, for good. Raises OSError where the kernel refuses; then nothing may be loaded."""
     for limit, value in (
         (resource.RLIMIT_CPU, CPU_SECONDS),
-        (resource.RLIMIT_AS, MEMORY_BYTES),
+        (resource.RLIMIT_AS, ADDRESS_BYTES),
+        (resource.RLIMIT_DATA, MEMORY_BYTES),
         (resource.RLIMIT_NOFILE, DESCRIPTORS),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 1),  # 1, not 0: a core_pattern that is a program is not run for it either
     ):
         resource.setrlimit(limit, (value, value))
+    with contextlib.suppress(OSError):  # the limits hold; this is for a control group that is full already
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     if os.geteuid() == 0:
         _become_nobody()
     give_up_capabilities()
@@ -133,15 +145,17 @@ def seccomp_program(machine: str) -> bytes:
         (_EQUAL, 1, 0, _ARCHITECTURES[machine]),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER_AT),
-        (_EQUAL, 0, 4, _OPENAT[machine]),
-        (_LOAD, 0, 0, _ARGUMENTS_AT + 2 * 8),
-        (_AND, 0, 0, _WRITING),
-        (_EQUAL, len(numbers) + 2, 0, 0),
-        (_RETURN, 0, 0, _REFUSE),
-        *((_EQUAL, len(numbers) - index, 0, number) for index, number in enumerate(numbers)),
-        (_RETURN, 0, 0, _REFUSE),
-        (_RETURN, 0, 0, _ALLOW),
     ]
+    for left, (_, x86, arm, argument, bits) in enumerate(reversed(_LOOKED_AT)):
+        lines[4:4] = [
+            (_EQUAL, 0, 4, x86 if is_x86 else arm),
+            (_LOAD, 0, 0, _ARGUMENTS_AT + argument * 8),
+            (_AND, 0, 0, bits),
+            (_EQUAL, 1 + left * 5 + len(numbers) + 1, 0, 0),
+            (_RETURN, 0, 0, _REFUSE),
+        ]
+    lines += [(_EQUAL, len(numbers) - index, 0, number) for index, number in enumerate(numbers)]
+    lines += [(_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
     return b"".join(struct.pack("<HBBI", *line) for line in lines)
 
 

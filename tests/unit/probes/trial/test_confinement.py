@@ -13,13 +13,16 @@ import pytest
 from hotstage.probes.trial.confinement import seccomp_program
 
 ATTEMPTS = r"""
-import ctypes, errno, os, socket, sys
+import ctypes, errno, mmap, os, socket, sys
 from hotstage.probes.trial.confinement import confine
 status = open("/proc/self/status")
 confine("confined")
+own = open("/proc/self/oom_score_adj")
 def attempt(work):
     try:
         work()
+    except MemoryError:
+        return "ENOMEM"
     except OSError as error:
         return errno.errorcode[error.errno]
     return "done"
@@ -40,10 +43,13 @@ for name, work in {
     "device": lambda: call("ioctl", 0, 0x5401, 0),
     "unlink": lambda: os.unlink("/tmp/confined"),
     "mount": lambda: call("mount", 0, 0, 0, 0, 0),
+    "share": lambda: mmap.mmap(-1, 4096, mmap.MAP_SHARED),
+    "fill": lambda: bytearray(256 << 20),
     "load": lambda: ctypes.CDLL("libm.so.6"),
 }.items():
     print(name, attempt(work), flush=True)
 print(status.read())
+print("first to be killed", own.read())
 """
 
 
@@ -74,10 +80,16 @@ def test_it_can_read_and_load(report: str, name: str) -> None:
         "device",
         "unlink",
         "mount",
+        "share",
     ],
 )
 def test_it_can_do_nothing_to_others(report: str, name: str) -> None:
     assert f"{name} EPERM" in report
+
+
+def test_the_memory_that_it_fills_is_bounded_and_it_is_the_first_to_be_killed_for_it(report: str) -> None:
+    assert "fill ENOMEM" in report
+    assert "first to be killed 1000" in report
 
 
 def test_it_is_nobody_without_a_capability(report: str) -> None:
