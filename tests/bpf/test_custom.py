@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -260,3 +261,44 @@ def test_nothing_stays_when_it_is_closed(folder: Path, start) -> None:
     assert reports(probes)["a"].state == "attached"
     probes.close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_map_of_gigabytes_is_refused(folder: Path, start) -> None:
+    (folder / "huge.bpf.c").write_text(
+        COUNTER.replace("BPF_HASH", "BPF_ARRAY(huge, u64, 16777216);\nBPF_HASH", 1)
+    )
+    report = reports(start())["huge"]
+    assert report.state == "refused"
+    assert "bytes of kernel memory" in (report.reason or "")
+
+
+def test_a_compile_ends_with_the_agent_that_asked_for_it() -> None:
+    bomb = "#define A0 x+x+x+x+x+x+x+x\n" + "".join(
+        f"#define A{n} {'+'.join([f'A{n - 1}'] * 8)}\n" for n in range(1, 12)
+    )
+    text = bomb + "int f(void *c) { int x = 1; return A11; }"
+    code = (
+        "from hotstage.probes.loader.bcc_compiler import *\n"
+        f"compile_with_bcc({text!r}, [Function('f')], [], limits=CompileLimits(60.0, 2 << 30))"
+    )
+    asker = subprocess.Popen([sys.executable, "-c", code])
+    children = Path(f"/proc/{asker.pid}/task/{asker.pid}/children")
+    try:
+        deadline = time.monotonic() + 20.0
+        while not (found := children.read_text().split()) or not is_compiling(int(found[0])):
+            assert time.monotonic() < deadline, "no compile began"
+            time.sleep(0.02)
+    finally:
+        asker.kill()
+        asker.wait()
+    deadline = time.monotonic() + 5.0
+    while Path(f"/proc/{found[0]}/exe").exists():
+        assert time.monotonic() < deadline, "the compile outlived who asked for it"
+        time.sleep(0.02)
+
+
+def is_compiling(pid: int) -> bool:
+    try:
+        return "libLLVM" in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False

@@ -19,7 +19,7 @@ from hotstage.probes.loader.bcc_compiler import Compiled, CompileLimits, Functio
 from hotstage.probes.maps.reader import HashReader
 from hotstage.text import clean_name
 
-LIMITS = CompileLimits(deadline_seconds=10.0, memory_bytes=2 << 30, said_bytes=8_000)
+LIMITS = CompileLimits(deadline_seconds=10.0, memory_bytes=2 << 30, said_bytes=8_000, map_bytes=64 << 20)
 ENTRIES_MAX = 4_096
 """Of a map that a metric is read from."""
 LABEL_MAX = 64
@@ -32,10 +32,10 @@ Children = list[tuple[tuple[str, ...], float]]
 class CustomProgram:
     """Attached as long as it is open. Not for two threads at once."""
 
-    def __init__(self, spec: CustomSpec, compiled: Compiled, links: ExitStack) -> None:
+    def __init__(self, spec: CustomSpec, compiled: Compiled, held: ExitStack) -> None:
+        """`held`: its links and, below them, what was compiled."""
         self.spec = spec
-        self._compiled = compiled
-        self._links = links
+        self._held = held
         self._readers: dict[str, HashReader] = {}
         for metric in spec.metrics:
             fd = compiled.maps[metric.map]
@@ -62,8 +62,8 @@ class CustomProgram:
         return [(labels, value * metric.scale) for labels, value in found.items()]
 
     def close(self) -> None:
-        self._links.close()
-        self._compiled.close()
+        """Twice does nothing: a kill switch and a newer version may both let it go."""
+        self._held.close()
 
 
 def load(file: CustomFile, spec: CustomSpec) -> CustomProgram:
@@ -114,14 +114,14 @@ def _load(file: CustomFile, spec: CustomSpec, *, is_multi: bool) -> CustomProgra
         )
     except HotstageError as error:
         raise LoadError(f"{file.path}: {error.message}", remedy=_remedy(error)) from error
-    links = ExitStack()
+    held = ExitStack()
+    held.callback(compiled.close)
     try:
         for point in spec.points:
-            _attach(point, compiled.programs[point.function], links, is_multi=is_multi)
-        return CustomProgram(spec, compiled, links)
+            _attach(point, compiled.programs[point.function], held, is_multi=is_multi)
+        return CustomProgram(spec, compiled, held)
     except BaseException:
-        links.close()
-        compiled.close()
+        held.close()
         raise
 
 

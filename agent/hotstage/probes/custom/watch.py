@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,12 +104,15 @@ class CustomProbes:
 
     def read(self) -> tuple[CustomReading, ...]:
         """Every metric of the programs that run; one that cannot be read is left out."""
+        found: list[CustomReading] = []
         with self._lock:
-            return tuple(
-                CustomReading(metric, running.program.read(metric))
-                for _, running in sorted(self._running.items())
-                for metric in running.program.spec.metrics
-            )
+            for _, running in sorted(self._running.items()):
+                for metric in running.program.spec.metrics:
+                    try:
+                        found.append(CustomReading(metric, running.program.read(metric)))
+                    except OSError as error:
+                        log.error("a metric of the operator cannot be read: %s: %s", metric.name, error)
+        return tuple(found)
 
     def hold(self, reason: str | None) -> None:
         """Detach all for that reason (a kill switch) at once; None: load them again."""
@@ -117,10 +120,7 @@ class CustomProbes:
             before, self._held = self._held, reason
             gone, self._running = ({}, self._running) if reason is None else (self._running, {})
             if reason is not None:
-                self._reports = {
-                    name: replace(report, state="off", reason=reason, remedy=None, since_ns=None, metrics=())
-                    for name, report in self._reports.items()
-                }
+                self._reports = _all_off(self._reports, reason)
         for running in gone.values():
             running.program.close()
         if before is not None and reason is None:
@@ -144,7 +144,10 @@ class CustomProbes:
             with self._idle:
                 wanted = self._rounds_wanted
             if not self._is_closed and self._held is None:
-                self._take_over()
+                try:
+                    self._take_over()
+                except Exception:  # the next reload must find somebody who hears it
+                    log.exception("programs of the operator cannot be looked at")
             with self._idle:
                 self._rounds_done = wanted
                 self._idle.notify_all()
@@ -169,7 +172,7 @@ class CustomProbes:
             return
         with self._lock:
             gone = [self._running.pop(name) for name in set(self._running) - set(found)]
-            self._reports = found
+            self._reports = found if self._held is None else _all_off(found, self._held)
         for running in gone:
             running.program.close()
 
@@ -181,6 +184,9 @@ class CustomProbes:
             program = self._load(file, parse(file.name, str(file.path), file.text))
         except HotstageError as error:
             return self._refused(file.path, error)
+        except Exception as error:  # no child, no descriptor: one file never stops the others
+            log.exception("a program of the operator cannot be loaded", extra={"path": str(file.path)})
+            return self._refused(file.path, HotstageError(f"{file.path}: {type(error).__name__}: {error}"))
         running = _Running(program, file.digest, self._clock.monotonic_ns())
         with self._lock:
             if self._is_closed or self._held is not None:
@@ -197,15 +203,27 @@ class CustomProbes:
         return CustomReport(file.name, str(file.path), "attached", None, None, running.since_ns, names)
 
     def _refused(self, path: Path, error: HotstageError) -> CustomReport:
-        name = path.name.removesuffix(".bpf.c")
+        name, message = _encodable(path.name.removesuffix(".bpf.c")), _encodable(error.message)
         running = self._running.get(name)
-        log.error("a program of the operator is refused: %s", error.message, extra={"remedy": error.remedy})
+        log.error("a program of the operator is refused: %s", message, extra={"remedy": error.remedy})
         return CustomReport(
             name,
-            str(path),
+            _encodable(str(path)),
             "refused",
-            error.message,
-            error.remedy,
+            message,
+            error.remedy and _encodable(error.remedy),
             running.since_ns if running else None,
             tuple(metric.name for metric in running.program.spec.metrics) if running else (),
         )
+
+
+def _all_off(reports: Mapping[str, CustomReport], reason: str) -> dict[str, CustomReport]:
+    return {
+        name: replace(report, state="off", reason=reason, remedy=None, since_ns=None, metrics=())
+        for name, report in reports.items()
+    }
+
+
+def _encodable(text: str) -> str:
+    """A file's name need not be UTF-8, and what is told of it must be."""
+    return text.encode("utf-8", "replace").decode()

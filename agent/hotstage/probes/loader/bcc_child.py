@@ -11,12 +11,14 @@ own. A request for layouts is answered from tracefs alone, without bcc. Standard
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import json
 import os
 import platform
 import resource
+import signal
 import socket
 import struct
 import sys
@@ -26,6 +28,7 @@ from typing import Any
 FDS_A_MESSAGE = 200
 """The kernel passes at most 253 descriptors in one message."""
 
+_PR_SET_PDEATHSIG = 1
 _CLONE_NEWNS, _MS_PRIVATE, _MS_REC = 0x20000, 1 << 18, 1 << 14
 _TRACEFS = Path("/sys/kernel/tracing")
 _DEBUG_TRACEFS = Path("/sys/kernel/debug/tracing")
@@ -39,6 +42,7 @@ def main() -> None:
         answer: dict[str, Any]
         fds: list[int] = []
         try:
+            die_with_the_agent()
             request = json.loads(channel.makefile("rb").readline())
             if "layouts" in request:
                 answer = {"layouts": read_layouts(request["layouts"])}
@@ -55,6 +59,15 @@ def main() -> None:
     os._exit(0)
 
 
+def die_with_the_agent() -> None:
+    """A compile without end outlives nobody; where memory is short it goes first. Whoever asked has a thread
+    that waits for the answer. An agent that has ended before this is noticed by its closed socket.
+    """
+    _check(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "a tie to the agent")
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
 def serve(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """Compile and load; → (answer, descriptors): programs, then maps, then attached tracepoints."""
     prepare_mounts(request.get("build"), request.get("source"))
@@ -62,6 +75,8 @@ def serve(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"], request["memory_bytes"]))
     bcc = _import_bcc(Path(request["package"]))
     bpf = bcc.BPF(text=request["text"], cflags=request["cflags"])  # TRACEPOINT_PROBEs attach here
+    if request.get("map_bytes"):
+        check_maps(bcc.lib, bpf.module, request["map_bytes"])
     kinds = {"kprobe": bcc.BPF.KPROBE, "raw_tracepoint": bcc.BPF.RAW_TRACEPOINT}
     programs = {
         name: bpf.load_func(name, kinds[kind], None, attach_type).fd
@@ -75,6 +90,19 @@ def serve(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     parts = {"programs": programs, "maps": maps, "tracepoints": tracepoints}
     answer = {kind: list(table) for kind, table in parts.items()}
     return answer, [fd for table in parts.values() for fd in table.values()]
+
+
+def check_maps(lib: Any, module: int, limit: int) -> None:
+    """Raises ValueError where all maps together take more of the kernel's memory than the limit."""
+    lib.bpf_num_tables.argtypes, lib.bpf_num_tables.restype = [ctypes.c_void_p], ctypes.c_size_t
+    lib.bpf_table_fd_id.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    fds = [lib.bpf_table_fd_id(module, index) for index in range(lib.bpf_num_tables(module))]
+    taken = 0
+    for fd in fds:
+        told = Path(f"/proc/self/fdinfo/{fd}").read_text("ascii")
+        taken += sum(int(line.split()[1]) for line in told.splitlines() if line.startswith("memlock:"))
+    if taken > limit:
+        raise ValueError(f"its maps take {taken} bytes of kernel memory, {limit} are allowed")
 
 
 def read_layouts(events: list[str]) -> dict[str, str | None]:

@@ -41,12 +41,14 @@ _ANSWER_BYTES_LIMIT = 1 << 20
 @dataclass(frozen=True, slots=True)
 class CompileLimits:
     """What one compile may take. `memory_bytes` bounds the child's address space (None: as the agent's);
-    `said_bytes` is how much of what the compiler said an error carries.
+    `said_bytes` is how much of what the compiler said an error carries; `map_bytes` bounds what all maps
+    together take of the kernel's memory (None: no bound).
     """
 
     deadline_seconds: float = DEADLINE_SECONDS
     memory_bytes: int | None = None
     said_bytes: int = 4_000
+    map_bytes: int | None = None
 
 
 ORDINARY_LIMITS = CompileLimits()
@@ -95,7 +97,7 @@ def compile_with_bcc(
     began = time.monotonic()
     request = _request(text, functions, maps, bindings or find_bcc())
     request["cflags"] += [f"-D{define}" for define in defines]
-    request["memory_bytes"] = limits.memory_bytes
+    request["memory_bytes"], request["map_bytes"] = limits.memory_bytes, limits.map_bytes
     answer, fds = _ask(request, limits)
     tables = {
         kind: {name: fds.pop(0) for name in answer[kind]} for kind in ("programs", "maps", "tracepoints")

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,11 @@ TRACEPOINT_PROBE(a, b) { return 0; }
 class Program:
     def __init__(self, file, spec) -> None:
         self.file, self.spec, self.is_closed = file, spec, False
+        self.is_readable = True
 
     def read(self, metric):
+        if not self.is_readable:
+            raise OSError(errno.ENOMEM, "no memory")
         return [((), 7.0)]
 
     def close(self) -> None:
@@ -32,14 +36,18 @@ class Program:
 
 
 class Compiler:
-    """Refuses what says `refuse`."""
+    """Refuses what says `refuse`; `meanwhile` happens during each compile."""
 
     def __init__(self) -> None:
         self.made: list[Program] = []
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def __call__(self, file, spec):
         if "refuse" in file.text:
             raise LoadError(f"{file.path}: the verifier said no", remedy="mend it")
+        if "no descriptors" in file.text:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.meanwhile()
         self.made.append(Program(file, spec))
         return self.made[-1]
 
@@ -148,3 +156,42 @@ def test_switched_off_it_does_nothing(clock) -> None:
     probes.reload()
     assert probes.report() == ()
     probes.close()
+
+
+def test_whatever_goes_wrong_with_one_file_the_next_reload_is_heard(probes, folder, compiler) -> None:
+    (folder / "good.bpf.c").write_text(TEXT)
+    (folder / "odd.bpf.c").write_text(TEXT + "// no descriptors")
+    assert reload(probes) == {"good": ("attached", True), "odd": ("refused", False)}
+    (odd,) = (each for each in probes.report() if each.name == "odd")
+    assert odd.reason == f"{folder}/odd.bpf.c: OSError: [Errno 24] Too many open files"
+    (folder / "odd.bpf.c").write_text(TEXT)
+    assert reload(probes)["odd"] == ("attached", True)
+
+
+def test_a_name_that_is_no_text_is_told_as_text(probes, folder, compiler) -> None:
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff.bpf.c")).write_text(TEXT)
+    reload(probes)
+    (report,) = probes.report()
+    assert report.state == "refused"
+    for text in (report.name, report.path, report.reason, report.remedy):
+        assert text is not None
+        text.encode()
+
+
+def test_what_was_compiled_while_all_was_let_go_is_told_as_off(probes, folder, compiler) -> None:
+    compiler.meanwhile = lambda: probes.hold("a driver update")
+    (folder / "late.bpf.c").write_text(TEXT)
+    assert reload(probes) == {"late": ("off", False)}
+    assert compiler.open_names() == [] and probes.read() == ()
+    compiler.meanwhile = lambda: None
+    probes.hold(None)
+    assert probes.wait(5.0)
+    assert [each.state for each in probes.report()] == ["attached"]
+
+
+def test_a_metric_that_cannot_be_read_is_left_out(probes, folder, compiler) -> None:
+    for name in ("a", "b"):
+        (folder / f"{name}.bpf.c").write_text(TEXT)
+    reload(probes)
+    compiler.made[0].is_readable = False
+    assert [each.metric.name for each in probes.read()] == ["hotstage_custom_b_x_total"]
