@@ -200,7 +200,7 @@ def _span(values: Sequence[float | None], form: str) -> str:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, prog="python -m tests.pytorch.eager")
-    arguments.add_argument("--seeds", type=int, nargs="+", default=[3, 4])
+    arguments.add_argument("--seeds", type=int, nargs="+", default=[11, 12])
     arguments.add_argument("--programs", nargs="+", default=[*LANGUAGE, *OTHERS], metavar="NAME")
     chosen = arguments.parse_args()
     print("| program | told after steps | decode told | prefill told | told wrong |\n|---|---|---|---|---|")
