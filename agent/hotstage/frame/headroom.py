@@ -80,7 +80,7 @@ class Headroom:
 
         `stages`: rows of `memory_stages` as of now. What is not known has no time, or the basis UNKNOWN.
         """
-        if not self._config.enabled:
+        if not self._config.enabled or not self._processes:
             return {}
         at_ns, known = sample.at_ns, of_requests(sample.requests)
         self._marked |= dict.fromkeys(known, at_ns)
