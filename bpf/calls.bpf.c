@@ -21,6 +21,7 @@
 #include "include/call_stack.h"
 #include "include/communicators.h"
 #include "include/conflict.h"
+#include "include/graphs.h"
 #include "include/inference.h"
 #include "include/ledger.h"
 #include "include/layers.h"
@@ -87,6 +88,9 @@ static __always_inline void count_launch(struct pt_regs *ctx)
 	stat = stat_of(&key, 0);
 	if (stat)
 		__sync_fetch_and_add(&stat->count, 1);
+	if (thread && spec && (has_open_capture(thread, tgid) || launches_graph(spec)))
+		note_graph_work(&key, (__u32)pid_tgid, stream_of(ctx, spec->stream_argument),
+				launches_graph(spec) ? PT_REGS_PARM1(ctx) : 0);
 }
 
 static __always_inline __u64 argument_of(struct pt_regs *ctx, const struct call_spec *spec)
@@ -111,6 +115,8 @@ static __always_inline void enter_effect(struct pt_regs *ctx, struct thread_stat
 {
 	if (is_of_memory(spec->effect))
 		enter_memory(ctx, thread, spec, tgid);
+	else if (spec->effect == EFFECT_GRAPH && spec->detail == GRAPH_DESTROYED)
+		drop_graph(thread->argument, tgid); /* from here on its handle may be another one's */
 	else if (spec->effect >= EFFECT_FUNCTION_NAMED)
 		thread->second_argument = register_argument(ctx, spec->device_argument);
 	else if (spec->device_argument)
@@ -364,6 +370,8 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 						   result ? 0 : spec->effect, spec->rank_argument};
 	else if (is_of_memory(spec->effect))
 		leave_memory(thread, spec, tgid, now, result);
+	else if (spec->effect >= EFFECT_CAPTURE_BEGIN)
+		leave_graph(thread, spec, tgid, tid, now, result);
 	else if (!result && spec->effect)
 		apply_effect(thread, spec, tgid);
 	if (spec->step && thread->stage == HOTSTAGE_NO_STAGE) {

@@ -106,6 +106,7 @@ enum hotstage_loss {
 	LOST_COMMUNICATORS = 30, /* a communicator, or whose layer counts, is not known: a map is full */
 	LOST_BATCH_SIZES = 31, /* a batched copy of more parts than are read: its bytes are too few */
 	LOST_BURSTS = 32,      /* a thread's bursts are not looked at: burst_rings is full */
+	LOST_GRAPHS = 33, /* a capture or a graph is not known: a map, or its share, is full */
 	HOTSTAGE_LOSSES = 48,
 };
 
@@ -131,6 +132,10 @@ enum hotstage_effect {
 	EFFECT_COMMUNICATOR_NEW = 17, /* f(ncclComm_t *out, ranks, .., rank, ..): communicators.h */
 	EFFECT_COMMUNICATOR_USE = 18, /* f(.., count, type, .., ncclComm_t, ..) */
 	EFFECT_COMMUNICATOR_GONE = 19, /* f(ncclComm_t) */
+	EFFECT_CAPTURE_BEGIN = 20, /* f(CUstream, ..), perhaps into a graph: the first of graphs.h */
+	EFFECT_CAPTURE_JOIN = 21, /* f(CUstream, CUevent, ..) */
+	EFFECT_CAPTURE_END = 22, /* f(CUstream, CUgraph *out) */
+	EFFECT_GRAPH = 23, /* enum hotstage_graph */
 };
 
 /* Where an argument is: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
@@ -192,7 +197,8 @@ enum hotstage_share {
 	SHARE_BLOCKS = 5,
 	SHARE_STREAM_USERS = 6,
 	SHARE_COMMUNICATORS = 7,
-	HOTSTAGE_SHARES = 8,
+	SHARE_GRAPHS = 8,
+	HOTSTAGE_SHARES = 16,
 };
 
 struct hotstage_settings {
@@ -307,11 +313,12 @@ struct thread_state {
 	__u32 late_output;  /* .. and in short pieces since the last burst */
 	__u32 decode_head;  /* of the last burst like decode: its head and its input */
 	__u32 decode_input;
-	__u32 pad_burst;
+	__u32 capture_generation; /* as it was last looked up: graphs.h */
 	__u32 level_generation; /* of process_levels, as it was last looked up */
 	__u8 level;		/* enum hotstage_level */
 	__u8 counted_at_entry;	/* rungs M and P: calls that return without a frame of theirs */
-	__u8 level_pad[2];
+	__u8 is_capturing; /* its process has an open capture */
+	__u8 level_pad;
 	__u64 launch_stream;	     /* CUstream of one of its last launches: stream_users.h */
 	__u64 streamed_launch_total; /* launches that stream_users has */
 	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
@@ -652,8 +659,8 @@ struct kernel_line_event {
 };
 
 _Static_assert(sizeof(struct call_spec) == 16, "call_spec");
-_Static_assert(sizeof(struct hotstage_settings) == 56, "hotstage_settings");
-_Static_assert(sizeof(struct process_share) == 64, "process_share");
+_Static_assert(sizeof(struct hotstage_settings) == 88, "hotstage_settings");
+_Static_assert(sizeof(struct process_share) == 128, "process_share");
 _Static_assert(sizeof(struct call_key) == 12, "call_key");
 _Static_assert(sizeof(struct call_stat) == 48, "call_stat");
 _Static_assert(sizeof(struct call_histogram) == 1936, "call_histogram");

@@ -12,8 +12,18 @@ import numpy as np
 import pytest
 from tests.bpf.conftest import SOURCES
 
-from hotstage.probes.catalogue.spec import ContextEnd, Effect, Memory, Step, Wait
-from hotstage.probes.maps import bursts, communicators, conflict, driver, layout, ledger, scheduling, torch
+from hotstage.probes.catalogue.spec import ContextEnd, Effect, Graph, Memory, Step, Wait
+from hotstage.probes.maps import (
+    bursts,
+    communicators,
+    conflict,
+    driver,
+    graphs,
+    layout,
+    ledger,
+    scheduling,
+    torch,
+)
 from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
 from hotstage.probes.maps.shares import Share
 
@@ -85,6 +95,9 @@ STRUCTURES = {
     "conflict_latch": conflict.LATCH_DTYPE,
     "conflict_event": conflict.CONFLICT_EVENT_DTYPE,
     "stream_user": conflict.STREAM_USER_DTYPE,
+    "capture_key": graphs.CAPTURE_KEY_DTYPE,
+    "capture": graphs.CAPTURE_DTYPE,
+    "graph_work": graphs.GRAPH_WORK_DTYPE,
     "torch_block_key": torch.BLOCK_KEY_DTYPE,
     "torch_block": torch.BLOCK_STATE_DTYPE,
     "torch_segment": torch.SEGMENT_STATE_DTYPE,
@@ -157,6 +170,7 @@ def test_rows_end_in_the_structure_that_follows_the_key() -> None:
         ("hotstage_function_kind", layout.FunctionKind, "FUNCTION_"),
         ("hotstage_memory", Memory, "MEMORY_"),
         ("hotstage_context_end", ContextEnd, ""),
+        ("hotstage_graph", Graph, "GRAPH_"),
         ("hotstage_token_basis", conflict.TokenBasis, "TOKENS_"),
         ("hotstage_conflict_outcome", conflict.Outcome, "CONFLICT_"),
     ],

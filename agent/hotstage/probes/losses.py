@@ -186,6 +186,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "unmarked work of that thread stays without prefill and decode",
         "mark the program, or add [[stages.rules]]",
     ),
+    "lost_graphs": LossMeaning(
+        "a captured stream or a graph is not known: its map, or the process's share of it, is full",
+        "launches that were captured count as run, and how many kernels its graphs run is unknown",
+        "nothing to do: counts of calls are right, kernels are told as unknown",
+    ),
     "unclaimed_batch_shares": LossMeaning(
         "a member of a batch is no request in flight, or a batch had too many parts",
         "its share of the batch's launches belongs to no request",

@@ -5,6 +5,7 @@
 #include "../../../bpf/include/abi.h"
 #include "../../../bpf/include/conflict_abi.h"
 #include "../../../bpf/include/driver.h"
+#include "../../../bpf/include/graphs_abi.h"
 #include "../../../bpf/include/ledger_abi.h"
 #include "../../../bpf/include/scheduling.h"
 #include "../../../bpf/include/torch_abi.h"
@@ -87,3 +88,7 @@ struct conflict_event conflict_event;
 struct stream_user stream_user;
 enum hotstage_token_basis token_basis;
 enum hotstage_conflict_outcome conflict_outcome;
+struct capture_key capture_key;
+struct capture capture;
+struct graph_work graph_work;
+enum hotstage_graph graph;

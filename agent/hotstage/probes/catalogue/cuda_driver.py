@@ -9,14 +9,16 @@ call on the per-thread default stream. Memory is in `cuda_driver_memory.py`.
 from __future__ import annotations
 
 from hotstage.probes.catalogue.cuda_driver_memory import MEMORY_CALLS
-from hotstage.probes.catalogue.cuda_rows import context, handle, launch, plain
+from hotstage.probes.catalogue.cuda_rows import context, graph, handle, launch, plain
 from hotstage.probes.catalogue.spec import (
     GRID_IN_LAUNCH_CONFIG,
     PRIMARY_CONTEXT,
+    RECAPTURE,
     STREAM_IN_LAUNCH_CONFIG,
     ContextEnd,
     Effect,
     Family,
+    Graph,
     Layer,
     LibrarySpec,
     Tier,
@@ -45,7 +47,7 @@ _WAITS = (
     plain(65, "cuEventSynchronize", _SYNC, essential=True),
     plain(66, "cuCtxSynchronize", _SYNC, essential=True),
     plain(67, "cuCtxSynchronize_v2", _SYNC, essential=True, since="13.5"),
-    plain(68, "cuStreamWaitEvent", Family.EVENT_WAIT, stream=1, tier=Tier.T1),
+    graph(68, "cuStreamWaitEvent", Effect.CAPTURE_JOIN, stream=1),
     plain(69, "cuEventRecord", _EVENT, stream=2, tier=Tier.T2),
     plain(70, "cuEventRecordWithFlags", _EVENT, stream=2, tier=Tier.T2),
     plain(71, "cuEventQuery", _EVENT, tier=Tier.T2),
@@ -67,20 +69,23 @@ _WAITS = (
 )  # fmt: skip
 
 _GRAPHS = (
-    plain(80, "cuGraphInstantiateWithFlags", _GRAPH),
-    plain(81, "cuGraphInstantiateWithParams", _GRAPH, variants=("cuGraphInstantiateWithParams_ptsz",)),
-    plain(82, "cuGraphInstantiate", _GRAPH),
-    plain(83, "cuGraphInstantiate_v2", _GRAPH),
+    # f(CUgraphExec *out, CUgraph, ..)
+    graph(80, "cuGraphInstantiateWithFlags", Effect.GRAPH, argument=2, twin=False),
+    graph(81, "cuGraphInstantiateWithParams", Effect.GRAPH, argument=2),
+    graph(82, "cuGraphInstantiate", Effect.GRAPH, argument=2, twin=False),
+    graph(83, "cuGraphInstantiate_v2", Effect.GRAPH, argument=2, twin=False),
     plain(84, "cuGraphExecUpdate", _GRAPH),
     plain(85, "cuGraphExecUpdate_v2", _GRAPH),
     plain(86, "cuGraphUpload", _GRAPH, stream=2),
-    plain(87, "cuGraphDestroy", _GRAPH),
-    plain(88, "cuGraphExecDestroy", _GRAPH),
-    plain(89, "cuStreamBeginCapture", _GRAPH, stream=1),
-    plain(90, "cuStreamBeginCapture_v2", _GRAPH, stream=1),
-    plain(91, "cuStreamBeginCaptureToGraph", _GRAPH, stream=1, since="550"),
-    plain(92, "cuStreamEndCapture", _GRAPH, stream=1),
-    plain(93, "cuStreamBeginRecaptureToGraph", _GRAPH, stream=1, since="13.5"),
+    graph(87, "cuGraphDestroy", Effect.GRAPH, detail=Graph.DESTROYED, twin=False),
+    graph(88, "cuGraphExecDestroy", Effect.GRAPH, detail=Graph.DESTROYED, twin=False),
+    graph(89, "cuStreamBeginCapture", Effect.CAPTURE_BEGIN, stream=1),
+    graph(90, "cuStreamBeginCapture_v2", Effect.CAPTURE_BEGIN, stream=1),
+    graph(91, "cuStreamBeginCaptureToGraph", Effect.CAPTURE_BEGIN, stream=1, argument=2, since="550"),
+    graph(92, "cuStreamEndCapture", Effect.CAPTURE_END, stream=1, argument=2),
+    graph(
+        93, "cuStreamBeginRecaptureToGraph", Effect.CAPTURE_BEGIN, stream=1, detail=RECAPTURE, since="13.5"
+    ),
     plain(94, "cuStreamBeginCaptureToCig", _GRAPH, stream=1, since="13.5"),
     plain(95, "cuStreamEndCaptureToCig", _GRAPH, stream=1, since="13.5"),
 )

@@ -159,6 +159,35 @@ def plain(
     )
 
 
+def graph(
+    call_id: int,
+    name: str,
+    effect: Effect,
+    *,
+    stream: int = 0,
+    argument: int = 0,
+    detail: int = 0,
+    twin: bool = True,
+    since: str = "",
+) -> CallSpec:
+    """Begins or ends a capture, makes or destroys a graph. `argument` is where the graph stands that is
+    captured into, written or instantiated.
+    """
+    return CallSpec(
+        call_id=call_id,
+        name=name,
+        kind=_TIMED,
+        family=Family.EVENT_WAIT if effect is Effect.CAPTURE_JOIN else Family.GRAPH,
+        variants=(f"{name}_ptsz",) if twin else (),
+        stream_argument=stream,
+        effect=effect,
+        device_argument=argument,
+        detail=detail,
+        tier=Tier.T1 if effect is Effect.CAPTURE_JOIN else Tier.T0,
+        since=since,
+    )
+
+
 def handle(call_id: int, name: str, effect: Effect, *, argument: int = 0, since: str = "") -> CallSpec:
     """Makes what launches name later. `argument` is what is kept of it: a function's name or kernel, a
     stream's priority.

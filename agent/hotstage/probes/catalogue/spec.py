@@ -121,6 +121,10 @@ class Effect(IntEnum):
     COMMUNICATOR_NEW = 17
     COMMUNICATOR_USE = 18
     COMMUNICATOR_GONE = 19
+    CAPTURE_BEGIN = 20
+    CAPTURE_JOIN = 21
+    CAPTURE_END = 22
+    GRAPH = 23
 
 
 class Memory(IntEnum):
@@ -146,6 +150,15 @@ class ContextEnd(IntEnum):
     PRIMARY_RELEASED = 2
 
 
+class Graph(IntEnum):
+    """What becomes of a graph; as `enum hotstage_graph` in bpf/include/graphs_abi.h."""
+
+    INSTANTIATED = 0
+    DESTROYED = 1
+
+
+RECAPTURE = 1
+"""`detail` of a capture over the nodes of a graph that is there: how many kernels it has then is unknown."""
 PRIMARY_CONTEXT = 1
 """`detail` of the call that retains a device's primary context."""
 
@@ -187,7 +200,7 @@ class CallSpec:
     stream_argument: int = 0
     effect: Effect = Effect.NONE
     detail: int = 0
-    """What the effect is of: a `Memory`, a `ContextEnd`, `PRIMARY_CONTEXT`."""
+    """What the effect is of: a `Memory`, a `ContextEnd`, a `Graph`, `RECAPTURE`, `PRIMARY_CONTEXT`."""
     device_argument: int = 0
     """What the effect reads beside the first argument; of memory a pitch, properties or a handle."""
     direction: Direction | None = None

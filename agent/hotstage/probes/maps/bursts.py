@@ -51,7 +51,7 @@ THREAD_FIELDS = [
     ("late_output", "<u4"),
     ("decode_head", "<u4"),
     ("decode_input", "<u4"),
-    ("pad_burst", "<u4"),
+    ("capture_generation", "<u4"),
 ]
 """Of the burst that a thread is in, in its state."""
 PREFILL_UNTOLD = 2**32 - 1

@@ -20,6 +20,7 @@ from hotstage.probes.maps.bursts import BurstMaps
 from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
 from hotstage.probes.maps.communicators import CommunicatorMaps
 from hotstage.probes.maps.conflict import ConflictMaps
+from hotstage.probes.maps.graphs import GraphMaps
 from hotstage.probes.maps.histograms import HistogramSlots
 from hotstage.probes.maps.inference import InferenceMaps
 from hotstage.probes.maps.ledger import LedgerMaps
@@ -97,6 +98,8 @@ class KernelMaps:
 
         self.conflict = ConflictMaps(fds)
         """Verdicts on allocations, and who works on which stream."""
+        self.graphs = GraphMaps(fds)
+        """Captured launches, and what graph launches run."""
 
     def prepare(self, call_specs: NDArray[np.void], *, slow_call_ns: int, event_gap_ns: int) -> None:
         """Write what the programs read: once after load, before anything is attached."""
@@ -137,6 +140,7 @@ class KernelMaps:
             Share.BLOCKS: self.torch.capacity,
             Share.STREAM_USERS: self.conflict.stream_capacity,
             Share.COMMUNICATORS: self.communicators.capacity,
+            Share.GRAPHS: self.graphs.capacity,
         }
 
     def learn(self, is_learning: bool) -> None:
@@ -264,6 +268,7 @@ class KernelMaps:
         self.torch.forget(pids)
         self.communicators.forget(pids)
         self.conflict.forget(pids)
+        self.graphs.forget(pids)
         return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests)
 
     def forget_threads(self, tids: Collection[int]) -> NDArray[np.void]:

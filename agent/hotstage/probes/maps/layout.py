@@ -68,6 +68,7 @@ class Loss(IntEnum):
     LOST_COMMUNICATORS = 30
     LOST_BATCH_SIZES = 31
     LOST_BURSTS = 32
+    LOST_GRAPHS = 33
 
 
 LOSS_ROWS = 48
@@ -120,7 +121,7 @@ class EventKind(IntEnum):
     TOKEN_CONFLICT = 16
 
 
-SHARES = 8
+SHARES = 16
 """Maps of which one process may hold a share, `shares.Share`, and room for more."""
 SETTINGS_DTYPE = np.dtype(
     [
@@ -217,7 +218,8 @@ _THREAD_STATE_FIELDS = [
     ("level_generation", "<u4"),
     ("level", "u1"),
     ("counted_at_entry", "u1"),
-    ("level_pad", "u1", (2,)),
+    ("is_capturing", "u1"),
+    ("level_pad", "u1"),
     ("launch_stream", "<u8"),
     ("streamed_launch_total", "<u8"),
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),

@@ -17,3 +17,4 @@ class Share(IntEnum):
     BLOCKS = 5
     STREAM_USERS = 6
     COMMUNICATORS = 7
+    GRAPHS = 8
