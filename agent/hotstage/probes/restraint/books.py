@@ -94,6 +94,8 @@ class RestrainedAttachments(Attachments):
     def withdraw(self, pid: int, reason: str) -> None:
         """Take every probe out of one process. Others that share its libraries keep theirs where they can."""
         with self._attaching:
+            if not self._libraries_of(pid):
+                return  # it has ended since it was judged; another one may get its pid
             self._withdrawn[pid] = reason
             self._rearrange(pid)
 

@@ -45,9 +45,9 @@ class SwitchFile:
         self.path = path
 
     def read(self) -> Switch:
-        """Never raises: a file that cannot be read says off all the same."""
+        """Never raises: a file that cannot be read says off all the same, and so does a link to nowhere."""
         try:
-            status = self.path.stat()
+            status = self.path.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return Switch(False)
         except OSError as error:
@@ -65,14 +65,17 @@ class SwitchFile:
         text = json.dumps({"actor": plain_line(actor), "reason": plain_line(reason), "since_ns": wall_ns})
         whole = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         try:
-            whole.write_text(text + "\n", encoding="utf-8")
+            with contextlib.suppress(OSError):  # a full disk takes an empty file, which says off, too
+                whole.write_text(text + "\n", encoding="utf-8")
             with contextlib.suppress(FileExistsError):
                 self.path.hardlink_to(whole)  # whoever reads it finds all of it
-            whole.unlink()
         except OSError as error:
             raise HotstageError(
                 f"{self.path}: cannot be made: {error.strerror}", remedy="see [store] directory"
             ) from error
+        finally:
+            with contextlib.suppress(OSError):
+                whole.unlink()
 
     def on(self) -> None:
         """Take the file away. Raises HotstageError."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -71,3 +72,24 @@ def test_a_file_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) ->
     with pytest.raises(HotstageError, match="cannot be made") as caught:
         SwitchFile(tmp_path / "no/where/probes.off").off(actor="a", reason="b", wall_ns=1)
     assert caught.value.remedy
+
+
+def test_a_full_disk_takes_the_order_without_its_words(
+    file: SwitchFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str, encoding: str) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    file.off(actor="a", reason="b", wall_ns=1)
+    assert file.read().is_off
+    assert [entry.name for entry in file.path.parent.iterdir()] == ["probes.off"]
+
+
+def test_a_link_to_nowhere_is_a_file_that_is_there(file: SwitchFile) -> None:
+    file.path.symlink_to("/no/such")
+    file.off(actor="a", reason="b", wall_ns=1)
+    assert file.read().is_off
+    file.on()
+    assert not file.read().is_off
