@@ -61,6 +61,8 @@ def _show(body: Document) -> None:
     if len(processes) > len(shown):
         _tell(f"and {len(processes) - len(shown)} more: --all")
     _tell(f"calls: {calls['counted']} counted, {calls['open']} of them open, {calls['lost']} lost")
+    if launched := calls.get("launched"):
+        _tell(_kernels(launched))
     for line in _some(list(_unwatched(body))):
         _tell(f"not watched: {line}")
     _tell(f"symbols not probed: {_symbols(body['missed'])}")
@@ -199,3 +201,11 @@ def _some(parts: list[str]) -> list[str]:
     """The first ones, and how many there are more."""
     more = len(parts) - _PARTS_SHOWN
     return parts[:_PARTS_SHOWN] + ([f"and {more} more: --all"] if more > 0 else [])
+
+
+def _kernels(launched: dict[str, Any]) -> str:
+    """What the launches ran, or why that is unknown."""
+    captured = f"{launched['captured']} launches were captured and did not run"
+    if launched["kernels"] is None:
+        return f"kernels: unknown, {launched['unknown_graph_launches']} launches of graphs not seen made"
+    return f"kernels: {launched['kernels']} run, {launched['replayed']} of them by graphs; {captured}"

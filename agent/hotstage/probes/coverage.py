@@ -85,6 +85,19 @@ class CallCount:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelTotals:
+    """Kernels that the driver's launches ran: calls but for `captured` ones, and what graphs replayed.
+
+    `kernels` is None where graphs were launched of nobody knows how many kernels (`unknown_graph_launches`).
+    """
+
+    kernels: int | None
+    captured: int
+    replayed: int
+    unknown_graph_launches: int
+
+
+@dataclass(frozen=True, slots=True)
 class CallTotals:
     """Exact sums since the agent started, processes that have gone included; `lost` calls are not in
     `counted`.
@@ -99,6 +112,7 @@ class CallTotals:
     by_call: Mapping[str, CallCount]
     by_pid: Mapping[int, Mapping[str, CallCount]]
     other_layers: Mapping[str, Mapping[str, CallCount]] = field(default_factory=dict)
+    launched: KernelTotals | None = None
 
 
 @dataclass(frozen=True, slots=True)

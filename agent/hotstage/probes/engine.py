@@ -146,7 +146,8 @@ class ProbeEngine:
             maps = self._open_maps
             threads = maps.threads()
             keys, stats = maps.calls()
-            return self._totals.sum(keys, stats, threads, self._lost_calls(maps.losses()))
+            lost = self._lost_calls(maps.losses())
+            return self._totals.sum(keys, stats, threads, lost, maps.graphs.work())
 
     def coverage(self) -> Coverage:
         """What is watched and what is not, at this moment."""

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.probes.catalogue import calls_by_id, layers_by_id
-from hotstage.probes.catalogue.spec import Layer
-from hotstage.probes.coverage import CallCount, CallTotals
+from hotstage.probes.catalogue.spec import Family, Layer
+from hotstage.probes.coverage import CallCount, CallTotals, KernelTotals
+from hotstage.probes.maps.graphs import GRAPH_WORK_DTYPE, no_work
 from hotstage.probes.maps.kernel import Forgotten
 from hotstage.probes.maps.layout import CALLS_MAX
 
@@ -29,6 +30,13 @@ _IS_RUNTIME = np.zeros(CALLS_MAX, np.bool_)
 _IS_RUNTIME[[call_id for call_id, layer in layers_by_id().items() if layer is Layer.RUNTIME]] = True
 
 
+_FUNCTION_LAUNCHES = frozenset(
+    call_id
+    for call_id, call in calls_by_id().items()
+    if call.family is Family.LAUNCH and layers_by_id()[call_id] is Layer.DRIVER
+)
+
+
 class TotalsBook:
     """What has been taken out of the kernel so far; `sum` adds what is there now. Not thread-safe."""
 
@@ -37,6 +45,7 @@ class TotalsBook:
         self._older: dict[int, int] = defaultdict(int)
         self._names = {call_id: call.name for call_id, call in calls_by_id().items()}
         self._layers = layers_by_id()
+        self._graph_work: dict[int, tuple[int, ...]] = {}
 
     def keep(self, forgotten: Forgotten) -> None:
         """Take over the last rows of processes that have gone; calls open at their end are counted, as
@@ -44,6 +53,7 @@ class TotalsBook:
         """
         for pid, call, count in _counts(forgotten.keys, forgotten.stats):
             self._add(pid, call, count)
+        _add_work(self._graph_work, *forgotten.graph_work)
         self.keep_threads(forgotten.threads)
 
     def keep_threads(self, threads: NDArray[np.void]) -> None:
@@ -52,9 +62,16 @@ class TotalsBook:
             self._add(pid, call, count)
 
     def sum(
-        self, keys: NDArray[np.void], stats: NDArray[np.void], threads: NDArray[np.void], lost: int
+        self,
+        keys: NDArray[np.void],
+        stats: NDArray[np.void],
+        threads: NDArray[np.void],
+        lost: int,
+        graph_work: tuple[NDArray[np.void], NDArray[np.void]] | None = None,
     ) -> CallTotals:
-        """Everything: CALL_KEY_DTYPE and CALL_STAT_DTYPE (N,), THREAD_DTYPE (T,) as read at one moment."""
+        """Everything: CALL_KEY_DTYPE and CALL_STAT_DTYPE (N,), THREAD_DTYPE (T,), keys and GRAPH_WORK_DTYPE
+        rows as read at one moment.
+        """
         counted: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         opened: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         for pid, call, count in _counts(keys, stats):
@@ -83,7 +100,19 @@ class TotalsBook:
                 layer.name.lower(): self._named(self._of(layer, by_call), open_by_call)
                 for layer in (Layer.RUNTIME, Layer.LIBRARY)
             },
+            launched=self._launched(driver, graph_work or no_work()),
         )
+
+    def _launched(
+        self, made: CountsByCall, graph_work: tuple[NDArray[np.void], NDArray[np.void]]
+    ) -> KernelTotals:
+        """Kernels behind the driver's launches; a graph launch that was captured ran nothing."""
+        work = dict(self._graph_work)
+        _add_work(work, *graph_work)
+        captured, replayed, unknown = (sum(column) for column in zip((0, 0, 0), *work.values(), strict=True))
+        calls = sum(count for call, count in made.items() if call in _FUNCTION_LAUNCHES)
+        run = calls - sum(row[0] for call, row in work.items() if call in _FUNCTION_LAUNCHES)
+        return KernelTotals(None if unknown else run + replayed, captured, replayed, unknown)
 
     def _of(self, layer: Layer, calls: CountsByCall) -> CountsByCall:
         return {call: n for call, n in calls.items() if self._layers.get(call, Layer.DRIVER) is layer}
@@ -100,6 +129,14 @@ class TotalsBook:
         while len(self._departed) > DEPARTED_LIMIT:
             for old_call, old_count in self._departed.popitem(last=False)[1].items():
                 self._older[old_call] += old_count
+
+
+def _add_work(sums: dict[int, tuple[int, ...]], keys: NDArray[np.void], work: NDArray[np.void]) -> None:
+    """GRAPH_WORK_DTYPE rows to the sums by call."""
+    columns = (work[name].tolist() for name in GRAPH_WORK_DTYPE.names or ())
+    for call, *counts in zip(keys["call"].tolist(), *columns, strict=True):
+        before = sums.get(call, (0, 0, 0))
+        sums[call] = tuple(old + new for old, new in zip(before, counts, strict=True))
 
 
 def _counts(keys: NDArray[np.void], stats: NDArray[np.void]) -> list[tuple[int, int, int]]:

@@ -121,6 +121,7 @@ class Host:
             seed=self._options.seed,
             calls_by_pid={pid: truth.calls_made(file) for pid, file in files.items()},
             launches=[row for file in files.values() for row in truth.launches_made(file)],
+            kernels=sum(map(truth.kernels_run, files.values())),
             servers=reports,
             faults=self._fault_records(),
         )

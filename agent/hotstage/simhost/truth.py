@@ -18,7 +18,7 @@ from typing import Any
 from hotstage.simhost.faults import Fault
 from hotstage.stages.stage import Modality, Stage
 
-_HEADER = struct.Struct("<8sIIQ40x")
+_HEADER = struct.Struct("<8sIIQQ32x")
 _ENTRY = struct.Struct("<48sQ8x")
 _MAGIC = b"HSTRUTH2"
 
@@ -91,12 +91,23 @@ def launches_made(path: Path) -> list[Launches]:
     ]
 
 
+def kernels_run(path: Path) -> int:
+    """Kernels that the process of this file has run so far: launched ones that were not captured, and those
+    of graphs.
+
+    Raises ValueError as `calls_made`.
+    """
+    data, _pid, _count = _read(path)
+    kernels: int = _HEADER.unpack_from(data)[-1]
+    return kernels
+
+
 def _read(path: Path) -> tuple[bytes, int, int]:
     """The file, the process it is of, and how many functions it counts."""
     data = path.read_bytes()
     if len(data) < _HEADER.size:
         raise ValueError(f"{path} is too short for a file of truth")
-    magic, pid, count, _started_ns = _HEADER.unpack_from(data)
+    magic, pid, count, _started_ns, _kernels = _HEADER.unpack_from(data)
     if magic != _MAGIC or len(data) < _HEADER.size + count * _ENTRY.size + 8 * _TABLE:
         raise ValueError(f"{path} is no file of truth")
     return data, pid, count
@@ -139,6 +150,7 @@ def write(
     seed: int,
     calls_by_pid: dict[int, dict[str, int]],
     launches: Sequence[Launches] = (),
+    kernels: int | None = None,
     servers: Sequence[dict[str, Any]],
     faults: Sequence[dict[str, Any]],
 ) -> None:
@@ -151,6 +163,7 @@ def write(
         "calls": dict(sorted(calls.items())),
         "calls_by_pid": {str(pid): made for pid, made in calls_by_pid.items()},
         "launches": [asdict(row) for row in launches],
+        "kernels": kernels,
         "requests": {
             key: sum(server["requests"][key] for server in servers)
             for key in ("started", "finished", "open", "refused")

@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hotstage.probes.coverage import CallCount
+from hotstage.probes.coverage import CallCount, KernelTotals
+from hotstage.probes.maps.graphs import GRAPH_WORK_DTYPE
 from hotstage.probes.maps.kernel import Forgotten
 from hotstage.probes.maps.layout import (
     CALL_KEY_DTYPE,
@@ -16,7 +17,7 @@ from hotstage.probes.maps.layout import (
 )
 from hotstage.probes.totals import DEPARTED_LIMIT, TotalsBook
 
-LAUNCH, SYNC, EVENT = 1, 64, 65
+LAUNCH, GRAPH_LAUNCH, SYNC, EVENT = 1, 4, 64, 65
 CUDA_MALLOC, ALL_REDUCE = 200, 288
 
 
@@ -101,3 +102,25 @@ def test_large_counts_are_exact() -> None:
 
 def test_a_call_without_a_name_is_shown_by_its_id() -> None:
     assert list(TotalsBook().sum(*rows((7, 500, 1)), NOBODY, 0).by_call) == ["call_500"]
+
+
+def graph_work(*rows_of: tuple[int, int, int, int, int]) -> tuple[NDArray[np.void], NDArray[np.void]]:
+    """(pid, call, captured, kernels, unknown) → keys and rows."""
+    keys, work = np.zeros(len(rows_of), CALL_KEY_DTYPE), np.zeros(len(rows_of), GRAPH_WORK_DTYPE)
+    for index, (pid, call, *counts) in enumerate(rows_of):
+        keys[index]["tgid"], keys[index]["call"] = pid, call
+        work[index] = tuple(counts)
+    return keys, work
+
+
+def test_captured_launches_run_when_their_graph_does() -> None:
+    book, work = TotalsBook(), graph_work((7, LAUNCH, 40, 0, 0), (7, GRAPH_LAUNCH, 1, 400, 0))
+    made = rows((7, LAUNCH, 100), (7, GRAPH_LAUNCH, 11), (7, SYNC, 3))
+    assert book.sum(*made, NOBODY, 0, work).launched == KernelTotals(460, 41, 400, 0)
+    book.keep(Forgotten(*made, NOBODY, np.zeros(0, REQUEST_DTYPE), work))
+    assert book.sum(*rows(), NOBODY, 0).launched == KernelTotals(460, 41, 400, 0)
+
+
+def test_kernels_are_unknown_where_a_graph_is() -> None:
+    totals = TotalsBook().sum(*rows((7, GRAPH_LAUNCH, 2)), NOBODY, 0, graph_work((7, GRAPH_LAUNCH, 0, 0, 2)))
+    assert totals.launched == KernelTotals(None, 0, 0, 2)

@@ -60,6 +60,7 @@ gpu.decode(Modality.mixed, steps=3, step_seconds=0.001, launches=2)
         "cuLaunchCooperativeKernel": 3 * 2,
     }
     assert {name: made[name] for name in expected} == expected
+    assert truth.kernels_run(file) == 7 + 3 * (2 + 5)
     assert page.processes[0].used_bytes == 4096
 
 

@@ -105,6 +105,7 @@ def whole_report(options: DemoOptions, found: Gathered) -> dict[str, Any]:
         "loader": coverage["loader"],
         "rung": coverage["rung"],
         "calls": report.calls(coverage, found.truth),
+        "kernels": report.kernels(coverage, found.truth),
         "coverage": {"attached": coverage["attached"], "missed": coverage["missed"]},
         "stages": report.stages(records, found.truth["stages"]),
         "unattributed_ratio": found.stages["unattributed_ratio"],

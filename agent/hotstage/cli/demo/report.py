@@ -51,6 +51,14 @@ def calls(coverage: Document, truth: Document) -> dict[str, Any]:
     }
 
 
+def kernels(coverage: Document, truth: Document) -> dict[str, int | None]:
+    """Kernels that ran beside those that the agent tells; None where it also watched other processes, whose
+    kernels are in its sum.
+    """
+    is_alone = set(coverage["calls"]["by_pid"]) <= set(truth["calls_by_pid"])
+    return {"run": truth["kernels"], "told": coverage["calls"]["launched"]["kernels"] if is_alone else None}
+
+
 def requests(records: Iterable[Document], truth: Document) -> dict[str, Any]:
     """What the agent saw of the requests, beside the truth's own numbers."""
     outcomes = Counter(record.get("outcome", "open") for record in records)

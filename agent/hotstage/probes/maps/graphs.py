@@ -54,9 +54,18 @@ class GraphMaps:
         keys, work = self._work.read()
         return keys.copy(), work.copy()
 
-    def forget(self, pids: Collection[int]) -> None:
-        """Take out what belongs to processes that are gone."""
+    def forget(self, pids: Collection[int]) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        """Take out what belongs to processes that are gone; the last rows, as `work` has them."""
         gone = np.fromiter(pids, np.uint32, len(pids))
+        keys, work = self.work()
+        is_theirs = np.isin(keys["tgid"], gone)
+        last = keys[is_theirs], work[is_theirs]
         for reader in (self._work, self._graphs, self._captures, self._capturing):
             keys = reader.read()[0].copy()
             reader.delete(keys[np.isin(keys["tgid"], gone)])
+        return last
+
+
+def no_work() -> tuple[NDArray[np.void], NDArray[np.void]]:
+    """No row of either."""
+    return np.zeros(0, layout.CALL_KEY_DTYPE), np.zeros(0, GRAPH_WORK_DTYPE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from hotstage.probes.maps.bursts import BurstMaps
 from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
 from hotstage.probes.maps.communicators import CommunicatorMaps
 from hotstage.probes.maps.conflict import ConflictMaps
-from hotstage.probes.maps.graphs import GraphMaps
+from hotstage.probes.maps.graphs import GraphMaps, no_work
 from hotstage.probes.maps.histograms import HistogramSlots
 from hotstage.probes.maps.inference import InferenceMaps
 from hotstage.probes.maps.ledger import LedgerMaps
@@ -57,6 +57,8 @@ class Forgotten:
     stats: NDArray[np.void]
     threads: NDArray[np.void]
     requests: NDArray[np.void]
+    graph_work: tuple[NDArray[np.void], NDArray[np.void]] = field(default_factory=no_work)
+    """Keys and GRAPH_WORK_DTYPE rows of their launches."""
 
 
 class KernelMaps:
@@ -268,8 +270,8 @@ class KernelMaps:
         self.torch.forget(pids)
         self.communicators.forget(pids)
         self.conflict.forget(pids)
-        self.graphs.forget(pids)
-        return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests)
+        work = self.graphs.forget(pids)
+        return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests, work)
 
     def forget_threads(self, tids: Collection[int]) -> NDArray[np.void]:
         """Take out threads that have ended while their process lives; THREAD_DTYPE rows, the last state."""

@@ -126,7 +126,7 @@ static CUresult launch_graph(const struct graph *graph, void *stream)
 {
 	CUresult result = graph_of(graph);
 
-	return result ? result : stream_work(stream, graph->work_ns, graph->nodes);
+	return result ? result : stream_work(stream, graph->work_ns, graph->kernels);
 }
 
 BODY(cuGraphLaunch)(const struct graph *graph, void *stream)
@@ -166,12 +166,12 @@ BODY(cuGraphDestroy)(struct graph *graph)
 
 static CUresult copy(size_t bytes, void *stream)
 {
-	return stream_work(stream, COPY_START_NS + bytes / COPY_BYTES_PER_NS, 1);
+	return stream_work(stream, COPY_START_NS + bytes / COPY_BYTES_PER_NS, 0);
 }
 
 static CUresult fill(size_t bytes, void *stream)
 {
-	return stream_work(stream, COPY_START_NS + bytes / FILL_BYTES_PER_NS, 1);
+	return stream_work(stream, COPY_START_NS + bytes / FILL_BYTES_PER_NS, 0);
 }
 
 static CUresult and_wait(CUresult result)

@@ -55,7 +55,8 @@ struct truth_file {
 	uint32_t pid;
 	uint32_t count;
 	uint64_t started_ns;
-	uint64_t reserved[5];
+	uint64_t kernels; /* that ran: launched, or replayed by a graph */
+	uint64_t reserved[4];
 	struct truth_entry entries[FUNCTION_COUNT];
 	uint64_t launches[TRUTH_LAUNCHES][SIM_DEVICES][TRUTH_STAGES][TRUTH_MODALITIES];
 };
@@ -73,7 +74,7 @@ struct stream;
 
 struct graph { /* captured, or instantiated: work that is given in one go */
 	uint32_t magic;
-	uint32_t nodes;
+	uint32_t kernels;
 	uint64_t work_ns;
 };
 
@@ -96,7 +97,7 @@ struct context *primary_context(CUdevice ordinal); /* NULL until somebody has as
 
 struct stream *stream_new(struct context *context);
 /* Work of so many ns at full speed, queued on the stream (NULL: the context's default), or captured. */
-CUresult stream_work(void *handle, uint64_t nominal_ns, uint32_t nodes);
+CUresult stream_work(void *handle, uint64_t nominal_ns, uint32_t kernels);
 CUresult stream_wait(void *handle); /* until the stream is idle; never while the device hangs */
 CUresult memory_allocate(uint64_t *address, size_t bytes); /* first fit on the current context's device */
 CUresult memory_release(uint64_t address);

@@ -66,7 +66,7 @@ static void raise_to(uint64_t *value, uint64_t at_least)
 		;
 }
 
-CUresult stream_work(void *handle, uint64_t nominal_ns, uint32_t nodes)
+CUresult stream_work(void *handle, uint64_t nominal_ns, uint32_t kernels)
 {
 	struct stream *stream;
 	CUresult result = stream_of(handle, &stream);
@@ -77,12 +77,13 @@ CUresult stream_work(void *handle, uint64_t nominal_ns, uint32_t nodes)
 	pthread_mutex_lock(&stream->lock);
 	if (stream->capture) {
 		stream->capture->work_ns += nominal_ns;
-		stream->capture->nodes += nodes;
+		stream->capture->kernels += kernels;
 	} else {
 		cost = (uint64_t)((double)nominal_ns * stream->context->device->factor);
 		stream->ready_ns = (stream->ready_ns > now ? stream->ready_ns : now) + cost;
 		raise_to(&stream->context->ready_ns, stream->ready_ns);
 		__atomic_fetch_add(&stream->context->shared->busy_ns, cost, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&truth->kernels, kernels, __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&stream->lock);
 	return CUDA_SUCCESS;

@@ -154,3 +154,11 @@ def test_stages_of_either_side_appear():
     ours, theirs = report.stages(measured, truth)
     assert (ours["stage"], ours["requests"], ours["truth"]["requests"]) == ("llm_decode", 1, 0)
     assert (theirs["stage"], theirs["requests"], theirs["truth"]["requests"]) == ("vision_encode", 0, 1)
+
+
+def test_kernels_are_compared_where_no_other_process_is_in_their_sum():
+    coverage = {"calls": {"by_pid": {"7": {}}, "launched": {"kernels": 460}}}
+    truth = {"kernels": 460, "calls_by_pid": {"7": {}, "8": {}}}
+    assert report.kernels(coverage, truth) == {"run": 460, "told": 460}
+    coverage["calls"]["by_pid"]["99"] = {}
+    assert report.kernels(coverage, truth) == {"run": 460, "told": None}
