@@ -113,8 +113,8 @@ def _unwatched(body: Document) -> Iterator[str]:
                 yield f"{lib['path']} of {process['pid']} {process['name']} {what}: {lib['reason']}"
     for each in body["custom"]:
         if each["reason"]:
-            yield f"own program {each['path']}: {each['state']}"
-    for name in ("driver", "scheduler"):
+            yield f"own program {each['path']} is {each['state']}: {each['reason']}"
+    for name in ("driver", "scheduler", "xid"):
         side = body.get(name) or {}
         if side.get("reason"):
             yield f"{name}: {side['state']}: {side['reason']}"
@@ -184,7 +184,7 @@ def _advice(body: Document) -> Iterator[str]:
     for name, count in body["losses"].items():
         if count:
             yield f"for {name}: {MEANINGS.get(name, UNKNOWN).helps}"
-    for each in (*body["custom"], body["driver"], body.get("scheduler") or {}):
+    for each in (*body["custom"], body["driver"], *(body.get(name) or {} for name in ("scheduler", "xid"))):
         if each.get("reason") and each.get("remedy"):
             yield each["remedy"]
     for each in (body.get("governor") or {"processes": ()})["processes"]:

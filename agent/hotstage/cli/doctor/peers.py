@@ -20,6 +20,7 @@ from hotstage.errors import HotstageError, PeerError, PrivilegeError
 SERVICE = Area.SERVICE
 UNITS = ("hotstage-agent.service", "hotstage-notify.service", "hotstage-explorer.service")
 _ANSWER_SECONDS = 1.0
+_TOLD_MAPS = 3
 _SYSTEMCTL_SECONDS = 1.5
 _PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState", "Result", "NRestarts")
 
@@ -102,6 +103,21 @@ def check_agent(host: Host) -> Iterator[Finding]:
         SERVICE, "agent", Status.OK if is_well else Status.WARN, detail,
         None if is_well else "hotstage coverage, and its log", data=data,
     )  # fmt: skip
+    yield from _maps(coverage.get("map_bytes"))
+
+
+def _maps(sizes: object) -> Iterator[Finding]:
+    """What the agent's maps hold in the kernel, the largest first; nothing where it does not tell."""
+    told_sizes = sizes if isinstance(sizes, dict) else {}
+    known = {name: held for name, held in told_sizes.items() if isinstance(held, int)}
+    if not known:
+        return
+    by_size = dict(sorted(known.items(), key=lambda item: -item[1]))
+    largest = list(by_size.items())[:_TOLD_MAPS]
+    told = ", ".join(f"{name} {held / (1 << 20):.1f}" for name, held in largest)
+    total = sum(known.values()) / (1 << 20)
+    detail = f"the agent's {len(known)} hold {total:.1f} MiB of kernel memory; the largest: {told}"
+    yield Finding(SERVICE, "maps", Status.OK, detail, data={"bytes": sum(known.values()), "by_map": by_size})
 
 
 def _no_agent(host: Host, why: HotstageError) -> Finding:

@@ -51,8 +51,10 @@ class Terminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """(columns, lines) as of now."""
-        found = shutil.get_terminal_size()
+        """(columns, lines) as of now: $COLUMNS and $LINES, where they are set, do not follow a resize."""
+        found = os.get_terminal_size(sys.stdout.fileno())
+        if not found.columns:
+            found = shutil.get_terminal_size()
         return max(found.columns, 10), max(found.lines, 4)
 
     def wake(self, *_: object) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from hotstage.cli.doctor.finding import Status
-from hotstage.cli.doctor.peers import agent_coverage, ask_agent, check_agent, check_units, judge_unit
+from hotstage.cli.doctor.peers import _maps, agent_coverage, ask_agent, check_agent, check_units, judge_unit
 from hotstage.config.settings import Config, HttpConfig
 from hotstage.errors import PrivilegeError
 
@@ -118,3 +118,13 @@ def test_units_are_judged_by_what_systemd_says(changed, status, said):
     assert finding.status is status
     assert said in finding.detail
     assert (finding.remedy is None) is (status is Status.OK)
+
+
+def test_memory_of_maps_is_told_map_by_map_the_largest_first():
+    sizes = {"events": 4 << 20, "threads": 9 << 20, "tiny": 8, "requests": 1 << 20, "strange": "x"}
+    (finding,) = _maps(sizes)
+    assert finding.detail == (
+        "the agent's 4 hold 14.0 MiB of kernel memory; the largest: threads 9.0, events 4.0, requests 1.0"
+    )
+    assert list(finding.data["by_map"]) == ["threads", "events", "requests", "tiny"]
+    assert [*_maps(None), *_maps([]), *_maps({})] == []
