@@ -19,7 +19,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class OnTerminal:
-    """`screen` is what was drawn last, from its home on; `raw` is all bytes so far."""
+    """`screen` is what was drawn last, from its home to what clears the rest; `raw` is all bytes so far."""
 
     def __init__(self, pid: int, fd: int) -> None:
         self.pid, self._fd = pid, fd
@@ -28,8 +28,9 @@ class OnTerminal:
 
     @property
     def screen(self) -> list[str]:
-        """Lines without what controls the terminal."""
-        drawn = self.raw.decode("utf-8", "replace").rpartition("\x1b[H")[2]
+        """Lines without what controls the terminal, of the last drawing that has come whole."""
+        whole = self.raw.decode("utf-8", "replace").rpartition("\x1b[J")[0]
+        drawn = whole.rpartition("\x1b[H")[2]
         return [_CONTROL.sub("", line).rstrip() for line in drawn.split("\r\n")]
 
     @property
