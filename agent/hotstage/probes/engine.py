@@ -144,10 +144,8 @@ class ProbeEngine:
         """Exact counts by call and process, the gone ones included, as of now."""
         with self._maps_lock:
             maps = self._open_maps
-            threads = maps.threads()
-            keys, stats = maps.calls()
-            lost = self._lost_calls(maps.losses())
-            return self._totals.sum(keys, stats, threads, lost, maps.graphs.work())
+            threads, work = maps.threads(), maps.graphs.work()
+            return self._totals.sum(*maps.calls(), threads, self._lost_calls(maps), work)
 
     def coverage(self) -> Coverage:
         """What is watched and what is not, at this moment."""
@@ -385,8 +383,9 @@ class ProbeEngine:
         """
         return (Path(self._config.proc_root) / str(tid)).exists()
 
-    def _lost_calls(self, losses: Mapping[str, int]) -> int:
+    def _lost_calls(self, maps: KernelMaps) -> int:
         """Calls that were made and are in no sum. Only rung S times a call without its thread's state."""
+        losses = maps.losses()
         lost = losses["lost_call_keys"]
         return lost if self.rung == Rung.SESSION else lost + losses["lost_threads"] + losses["lost_frames"]
 
