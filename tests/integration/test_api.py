@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from importlib.resources import files
@@ -162,6 +163,28 @@ def test_an_operators_program_is_a_metric_after_a_reload_and_a_wrong_one_changes
     until(lambda: states() == ["refused"], "the refusal")
     assert re.search(rf"^{name} [1-9]", metrics(), re.MULTILINE)
     assert agent.end()[0] == 0
+
+
+def test_the_kill_switch_is_kept_and_told_with_who_moved_it(start, until):
+    def moves():
+        body = json.loads(agent.get("/v1/probes")[1])
+        jsonschema.validate(
+            body, {"$ref": "#/components/schemas/Probes", "components": OPENAPI["components"]}
+        )
+        return [(each["state"], each["actor"]) for each in body["moves"]]
+
+    agent = start()
+    assert moves() == []
+    agent.process.send_signal(signal.SIGUSR1)
+    until(lambda: moves() == [("off", "a signal")], "the row of the move off")
+    assert json.loads(agent.get("/v1/coverage")[1])["off"].startswith("switched off by a signal")
+    agent.process.send_signal(signal.SIGUSR2)
+    until(lambda: moves() == [("on", "a signal"), ("off", "a signal")], "the row of the move on")
+    assert agent.end()[0] == 0
+    stored = sqlite3.connect(agent.directory / "state" / "hotstage.db")
+    told = [row[0] for row in stored.execute("SELECT type FROM outbox ORDER BY seq")]
+    stored.close()
+    assert told == ["io.hotstage.probes.off.v1", "io.hotstage.probes.on.v1"]
 
 
 def test_an_agent_killed_with_minus_9_starts_again_on_what_it_left(start):
