@@ -23,7 +23,9 @@ NEEDS_A_GPU = {
     ("marks", "a pipeline in PyTorch"),
     ("overhead", "tokens per second"),
     ("devices", "readings under load"),
+    ("coverage", "some symbols could not be used here"),
 }
+"""The last: the simulated driver makes no contexts but the primary ones."""
 
 FAKE_CUPTI = r"""
 #include <stdint.h>

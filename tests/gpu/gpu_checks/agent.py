@@ -102,6 +102,7 @@ def running_agent(
             "HOTSTAGE_PAGE_PATH": str(folder / "breakers"),
             # What is counted to the last call must not be let go for its price.
             "HOTSTAGE_GOVERNOR_ENABLED": "false",
+            "HOTSTAGE_PROBES_TIER": "T2",
             **(settings or {}),
         }
         process = subprocess.Popen(
