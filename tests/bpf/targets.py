@@ -164,7 +164,7 @@ def first_bytes(pid: int, library: Path, symbol_offset: int) -> bytes:
 def other_probers() -> set[int]:
     """Processes beside this one that hold BPF links: another agent would attach to the same library."""
     found: set[int] = set()
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
+    for link in (*Path("/proc").glob("[0-9]*/fd/*"), *Path("/proc").glob("[0-9]*/task/*/fd/*")):
         try:
             if link.readlink().name in ("anon_inode:bpf_link", "anon_inode:bpf-link"):
                 found.add(int(link.parts[2]))

@@ -63,7 +63,7 @@ def test_one_link_for_each_library_and_kind(build: Build, objects: Path) -> None
         probes = start_probes(build, Rung.SESSION, stack)
         by_kind = [link.kind for link in probes.attached]
         assert by_kind.count(PointKind.LAUNCH) == by_kind.count(PointKind.TIMED) == 1
-        assert all(len(link.fds) == 1 for link in probes.attached)
+        assert all(link.in_kernel == 1 for link in probes.attached)
         assert links.detach(probes.attached) < 1.0
 
 

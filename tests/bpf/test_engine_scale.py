@@ -29,8 +29,6 @@ pytestmark = pytest.mark.kernel
 LIBRARIES = 20
 PROCESSES = 500
 LAUNCHES = 3
-LINK_SECONDS = 0.1
-"""The most that a link takes, two a library: after kill -9 the kernel lets go of one after the other."""
 AGENT = (
     "from hotstage.clock import SystemClock; from hotstage.config.settings import ProbesConfig\n"
     "from hotstage.probes.engine import ProbeEngine; import time\n"
@@ -123,7 +121,7 @@ def test_nothing_of_twenty_libraries_is_left_after_kill_9(
         )
     seconds = time.monotonic() - began
     print(f"{LIBRARIES} libraries let go {seconds:.2f} s after kill -9")
-    assert seconds <= 2 * LIBRARIES * LINK_SECONDS
+    assert seconds <= 1.0
     user.call()
 
 

@@ -99,7 +99,7 @@ def measure_placement(rung: Rung) -> dict[str, Any]:
                 ]
                 attachment = loader.attach(target.library, points)
                 began = time.perf_counter()
-                count = sum(len(link.fds) for link in attachment.links)
+                count = sum(link.in_kernel for link in attachment.links)
                 links.detach(attachment.links)
         finally:
             loader.close()

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from hotstage.cli.doctor.host import Host
 from hotstage.probes.discovery.processes import ProcessTable, printable
+from hotstage.probes.loader.keeping import THREAD_NAME
 
 _LISTEN = "0A"
 _FDS_MAX = 4096
+_TASKS_MAX = 4096
 _WORDS_MAX = 6
 _LINKS = ("anon_inode:bpf_link", "anon_inode:bpf-link")
 
@@ -30,14 +32,33 @@ def port_holder(host: Host, port: int) -> str | None:
 
 def link_holders(host: Host) -> list[str]:
     """Processes that hold BPF links, as far as this user may see."""
-    return list(_holding(host, _LINKS.__contains__))
+    return list(_holding(host, _LINKS.__contains__, _link_threads))
 
 
-def _holding(host: Host, is_wanted: Callable[[str], bool]) -> Iterator[str]:
+def _holding(
+    host: Host,
+    is_wanted: Callable[[str], bool],
+    tables: Callable[[Path], Iterable[Path]] = lambda _process: (),
+) -> Iterator[str]:
     table = ProcessTable(host.proc)
     for pid in table.pids():
-        if pid != os.getpid() and any(map(is_wanted, descriptors(host.proc / str(pid)))):
-            yield f"{pid} {table.name(pid)}: {_command(host.proc / str(pid))}"
+        process = host.proc / str(pid)
+        if pid == os.getpid():
+            continue
+        if any(is_wanted(held) for place in (process, *tables(process)) for held in descriptors(place)):
+            yield f"{pid} {table.name(pid)}: {_command(process)}"
+
+
+def _link_threads(process: Path) -> list[Path]:
+    """Threads of an agent that hold links in tables of their own."""
+    found = []
+    try:
+        for task in sorted((process / "task").iterdir())[:_TASKS_MAX]:
+            if (task / "comm").read_text(errors="replace").strip() == THREAD_NAME:
+                found.append(task)
+    except OSError:  # it ends, or may not be seen
+        pass
+    return found
 
 
 def descriptors(process: Path) -> Iterator[str]:

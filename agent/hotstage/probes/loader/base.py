@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from hotstage.config.settings import ProbesConfig
+from hotstage.probes.loader.keeping import KeptDescriptor
 
 
 class Rung(StrEnum):
@@ -95,11 +96,18 @@ class AttachPoint:
 
 @dataclass(slots=True)
 class Link:
-    """An attachment in the kernel; it ends when its descriptors are closed (`links.detach`)."""
+    """An attachment in the kernel; it ends when all that holds it is closed (`links.detach`)."""
 
     fds: list[int]
     kind: PointKind
     points: tuple[AttachPoint, ...]
+    kept: list[KeptDescriptor] = field(default_factory=list)
+    """Those of `fds` that went into tables of their own, in the same order."""
+
+    @property
+    def in_kernel(self) -> int:
+        """How many links the kernel has for it."""
+        return len(self.fds) + len(self.kept)
 
 
 @dataclass(frozen=True, slots=True)

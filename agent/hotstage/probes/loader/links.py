@@ -7,6 +7,7 @@ A library is attached through /proc/self/fd/N, so nobody can swap it in between.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -24,10 +25,13 @@ from hotstage.probes.loader.base import (
     RefusedPoint,
     Rung,
 )
+from hotstage.probes.loader.keeping import KeptDescriptor
 from hotstage.probes.loader.programs import PROGRAMS, Side
 
 _DETACH_THREADS = 32
 _PER_POINT_ERRORS = frozenset({errno.EINVAL, errno.ENOEXEC, errno.EOPNOTSUPP})
+
+log = logging.getLogger(__name__)
 
 
 def attach(
@@ -61,6 +65,9 @@ def attach(
             path=target.path,
             remedy=_remedy(error, loaded.rung),
         ) from error
+    if loaded.rung is not Rung.PERF:  # whose links the kernel lets go one by one, whoever closes them
+        for link in links:
+            _keep_apart(link)
     return Attachment(tuple(links), tuple(refused), time.perf_counter() - began)
 
 
@@ -75,7 +82,7 @@ def attach_side(
 def detach(links: Iterable[Link]) -> float:
     """Close links, all at once since the kernel waits for each: seconds taken. Closing twice does nothing."""
     began = time.perf_counter()
-    todo = [link for link in links if link.fds]
+    todo = [link for link in links if link.in_kernel]
     if todo:
         with ThreadPoolExecutor(min(_DETACH_THREADS, len(todo)), "detach") as pool:
             list(pool.map(_close, todo))
@@ -100,8 +107,20 @@ def try_links(loaded: LoadedPrograms) -> None:
 
 def _close(link: Link) -> None:
     # The entry side was attached last and goes first: calls in flight still find their return probe.
+    while link.kept:
+        link.kept.pop().close()
     while link.fds:
         os.close(link.fds.pop())
+
+
+def _keep_apart(link: Link) -> None:
+    """Give each descriptor a table of its own; what is refused one stays, and is only slower to go."""
+    try:
+        while link.fds:
+            link.kept.append(KeptDescriptor(link.fds[0]))
+            del link.fds[0]
+    except OSError as error:
+        log.info("links stay together", extra={"reason": str(error)})
 
 
 def _attach_kind(

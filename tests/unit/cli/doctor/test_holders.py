@@ -31,3 +31,10 @@ def test_values_of_options_are_not_shown(host):
     host.write({"proc/41/comm": "ser\x1bver\n", "proc/41/cmdline": command})
     host.link("proc/41/fd/9", "anon_inode:bpf_link").link("proc/42/fd/9", "anon_inode:bpf-prog")
     assert link_holders(host) == ["41 ser?ver: server --token … --key=… --verbose -x"]
+
+
+def test_a_link_that_a_thread_holds_in_its_own_table_is_found(host):
+    host.write({"proc/41/comm": "hotstage\n", "proc/41/cmdline": "hotstage\0agent\0"})
+    host.write({"proc/41/task/41/comm": "hotstage\n", "proc/41/task/43/comm": "hotstage-link\n"})
+    host.link("proc/41/fd/3", "socket:[1]").link("proc/41/task/43/fd/9", "anon_inode:bpf_link")
+    assert link_holders(host) == ["41 hotstage: hotstage agent"]
