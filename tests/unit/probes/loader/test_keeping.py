@@ -107,6 +107,26 @@ def test_a_hundred_come_and_go_while_others_open_close_and_collect(pipe: tuple[i
     assert not is_held(reader)
 
 
+def test_no_garbage_is_collected_in_a_thread_with_another_table(pipe: tuple[int, int]) -> None:
+    _, writer = pipe
+    collected_in: set[str] = set()
+
+    def note(_phase: str, _info: object) -> None:
+        collected_in.add(Path("/proc/thread-self/comm").read_text().strip())
+
+    before = gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    try:
+        kept = KeptDescriptor(writer)
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(note)
+    kept.close()
+    assert collected_in and THREAD_NAME not in collected_in
+
+
 def test_what_twenty_threads_hold_is_gone_with_a_killed_process() -> None:
     with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
