@@ -24,6 +24,7 @@
 #include "include/graphs.h"
 #include "include/inference.h"
 #include "include/ledger.h"
+#include "include/names.h"
 #include "include/layers.h"
 #include "include/sizes.h"
 #include "include/stream_users.h"
@@ -83,6 +84,8 @@ static __always_inline void count_launch(struct pt_regs *ctx)
 			infer_launch(ctx, thread, spec, tgid, (__u32)pid_tgid);
 		else if (spec->function_argument & HOTSTAGE_FUNCTION_LEARNS)
 			learn_launch(ctx, thread, spec, tgid);
+		if (is_sample_due(thread))
+			sample_launch(thread, tgid, function_of(ctx, spec));
 	}
 	key = key_of(thread, tgid, cookie);
 	stat = stat_of(&key, 0);
@@ -250,9 +253,9 @@ static __always_inline void apply_effect(struct thread_state *thread, const stru
  * Slow and failed calls are rare things, told one by one, at most one in event_gap_ns by each
  * thread.
  */
-static __always_inline void tell_call(struct thread_state *thread, const struct call_key *key,
-				      __u32 tid, __u64 now, __u64 duration, __u64 bytes,
-				      __s32 result)
+static __always_inline void tell_call(struct pt_regs *ctx, struct thread_state *thread,
+				      const struct call_key *key, __u32 tid, __u64 now,
+				      __u64 duration, __u64 bytes, __s32 result)
 {
 	__u32 zero = 0;
 	struct hotstage_settings *limits = bpf_map_lookup_elem(&settings, &zero);
@@ -263,6 +266,7 @@ static __always_inline void tell_call(struct thread_state *thread, const struct 
 	if (now - thread->event_ns < limits->event_gap_ns)
 		return;
 	thread->event_ns = now;
+	tell_stack(ctx, thread, key, tid, now, duration, result);
 	event = bpf_ringbuf_reserve(&events, sizeof(struct call_event), 0);
 	if (!event) {
 		count_loss(LOST_EVENTS_RING);
@@ -379,7 +383,7 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 			credit_stream_so_far(thread, now);
 		note_step(thread, spec->step, bytes, tgid, tid);
 	}
-	tell_call(thread, &key, tid, now, now - since_ns, bytes, result);
+	tell_call(ctx, thread, &key, tid, now, now - since_ns, bytes, result);
 	pop_call(thread);
 	if (is_outer && made.effect == EFFECT_COMMUNICATOR_NEW)
 		make_communicators(&made, tgid, now); /* last: all behind a loop is verified with it */

@@ -103,6 +103,7 @@ enum hotstage_loss {
 	LOST_STREAM_USERS = 26, /* whose launches a stream has is not known: stream_users, or its share, is full */
 	LOST_SCHEDULING = 27,  /* a thread's waits were not counted: cpu_threads or cpu_stats is full */
 	LOST_DRIVER_EVENTS = 28, /* in the driver's own programs: a map or their ring is full */
+	LOST_STACKS = 29,      /* a slow or failing call's stack was not told: call_stacks is full, or there is none */
 	LOST_COMMUNICATORS = 30, /* a communicator, or whose layer counts, is not known: a map is full */
 	LOST_BATCH_SIZES = 31, /* a batched copy of more parts than are read: its bytes are too few */
 	LOST_BURSTS = 32,      /* a thread's bursts are not looked at: burst_rings is full */
@@ -321,6 +322,8 @@ struct thread_state {
 	__u8 level_pad;
 	__u64 launch_stream;	     /* CUstream of one of its last launches: stream_users.h */
 	__u64 streamed_launch_total; /* launches that stream_users has */
+	__u32 sample_at; /* its launch_total, modulo 2^32, at the next launch whose kernel is looked at */
+	__u32 sample_pad;
 	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
 };
 
@@ -668,7 +671,7 @@ _Static_assert(sizeof(struct burst) == 20, "burst");
 _Static_assert(sizeof(struct burst_ring) == 5136, "burst_ring");
 _Static_assert(sizeof(struct phase_limits) == 28, "phase_limits");
 _Static_assert(sizeof(struct call_frame) == 48, "call_frame");
-_Static_assert(sizeof(struct thread_state) == 496, "thread_state");
+_Static_assert(sizeof(struct thread_state) == 504, "thread_state");
 _Static_assert(sizeof(struct communicator_key) == 16, "communicator_key");
 _Static_assert(sizeof(struct communicator) == 48, "communicator");
 _Static_assert(sizeof(struct context_key) == 16, "context_key");

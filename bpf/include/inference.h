@@ -15,6 +15,7 @@
 #include "maps.h"
 #include "arguments.h"
 #include "stage_ids.h"
+#include "names.h"
 #include "step_work.h"
 
 #define FUNCTION_FNV_OFFSET 0xcbf29ce484222325ULL
@@ -305,6 +306,7 @@ static __always_inline void note_function(struct thread_state *thread, __u32 tgi
 	if (function->name_hash != name_hash)
 		function->kind = FUNCTION_UNKNOWN;
 	function->name_hash = name_hash;
+	keep_kernel_name(tgid, name_hash, thread->second_argument);
 }
 
 static __always_inline void note_stream(struct thread_state *thread, __u32 tgid)

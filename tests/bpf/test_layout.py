@@ -21,6 +21,7 @@ from hotstage.probes.maps import (
     graphs,
     layout,
     ledger,
+    names,
     scheduling,
     torch,
 )
@@ -102,6 +103,10 @@ STRUCTURES = {
     "torch_block": torch.BLOCK_STATE_DTYPE,
     "torch_segment": torch.SEGMENT_STATE_DTYPE,
     "torch_device": torch.DEVICE_STATE_DTYPE,
+    "kernel_key": names.KERNEL_KEY_DTYPE,
+    "kernel_state": names.KERNEL_STATE_DTYPE,
+    "names_settings": names.NAMES_SETTINGS_DTYPE,
+    "call_stack": names.CALL_STACK_DTYPE,
 }
 
 

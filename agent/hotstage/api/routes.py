@@ -125,6 +125,14 @@ def memory(api: Api, request: Request) -> Response:
     return _of_view(api, "memory", lambda view: msgspec.structs.asdict(api.sources.memory()))
 
 
+def kernels(api: Api, request: Request) -> Response:
+    return _live(api, msgspec.structs.asdict(api.sources.kernels(request.integer("limit", 20, 1, 1000))))
+
+
+def stacks(api: Api, request: Request) -> Response:
+    return _live(api, msgspec.structs.asdict(api.sources.stacks()))
+
+
 def latency(api: Api, request: Request) -> Response:
     return _of_view(api, "latency", lambda view: msgspec.structs.asdict(api.sources.latency(view.at_ns)))
 
@@ -224,6 +232,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/components", components, "Time of a request by stage and wait: mean, p95, variance"),
     Route("GET", "/v1/latency", latency, "First and further tokens by modality, and what made them"),
     Route("GET", "/v1/memory", memory, "Memory of GPUs by process, kind and stage; fragmentation"),
+    Route("GET", "/v1/kernels", kernels, "Launches of each process by kernel, most first"),
+    Route("GET", "/v1/stacks", stacks, "From where slow and failing calls were made, newest first"),
     Route("GET", "/v1/windows", window_list, "Anomaly windows, newest first"),
     Route("GET", "/v1/windows/{id}", window_one, "One anomaly window"),
     Route(

@@ -16,6 +16,8 @@ import msgspec
 from hotstage.api.top_types import Top
 from hotstage.frame.latency_types import Components, Latency
 from hotstage.frame.memory_types import Memory
+from hotstage.probes.kernel_table import Kernels
+from hotstage.probes.stacks import Stacks
 from hotstage.stages.recovery import RecoveryPlan
 from hotstage.stages.snapshot_diff import SnapshotDiff
 from hotstage.stages.snapshot_types import Snapshot
@@ -31,8 +33,10 @@ FILES: dict[str, type[msgspec.Struct]] = {
     "latency.schema.json": Latency,
     "memory.schema.json": Memory,
     "top.schema.json": Top,
+    "kernels.schema.json": Kernels,
+    "stacks.schema.json": Stacks,
 }
-SERVED = (Snapshot, RecoveryPlan, Requests, Waterfall, Components, Latency, Memory)
+SERVED = (Snapshot, RecoveryPlan, Requests, Waterfall, Components, Latency, Memory, Kernels, Stacks)
 """What the HTTP API answers with; the difference of two snapshots and `top` are made by the command line."""
 
 

@@ -24,6 +24,8 @@ from hotstage.frame.frame import Frame
 from hotstage.frame.latency_types import Components, Latency
 from hotstage.frame.memory_types import Memory, no_memory
 from hotstage.frame.token_latency import no_latency
+from hotstage.probes.kernel_table import Kernels, no_kernels
+from hotstage.probes.stacks import Stacks, no_stacks
 from hotstage.stages.snapshot_types import Snapshot
 from hotstage.stages.waterfall_types import Requests, Waterfall
 from hotstage.windows.window import AnomalyWindow
@@ -83,6 +85,10 @@ class Sources:
     """The same → their first tokens, and what made them."""
     memory: Callable[[], Memory] = no_memory
     """What is allocated, as of the last second."""
+    kernels: Callable[[int], Kernels] = no_kernels
+    """(rows of each process at most) → launches by kernel, as of now."""
+    stacks: Callable[[], Stacks] = no_stacks
+    """Where slow and failing calls were made."""
     waterfall: Callable[[str], Waterfall | None] = no_waterfall
     """(id or number) → a finished request, None if it is not kept."""
     explain: Callable[[int], Document | None] = no_explanation

@@ -33,6 +33,8 @@ VERBS = {
     "snapshot": ("hotstage.cli.snapshot", "What every request in flight is doing right now."),
     "stages": ("hotstage.cli.stages", "Stages now; `explain PID`: why a thread counts as what it does."),
     "requests": ("hotstage.cli.requests", "Finished requests, and where the time of one went."),
+    "kernels": ("hotstage.cli.kernels", "Launches of each process by kernel, from samples."),
+    "stacks": ("hotstage.cli.stacks", "From where slow and failing calls were made."),
     "memory": ("hotstage.cli.memory", "Memory of GPUs by process, kind and stage; fragmentation."),
     "classes": ("hotstage.cli.classes", "Requests by modality and size; time of a request by stage."),
     "windows": ("hotstage.cli.windows", "Anomaly windows with their ranked cause."),

@@ -105,6 +105,22 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
             "switch of the host, 0.14 µs for theirs"
         ),
     ] = True
+    kernel_gap: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1024,
+            description="launches are told by kernel from one in so many, at random gaps; 1 looks at each, "
+            "some 0.1 µs, 0 at none",
+        ),
+    ] = 16
+    stacks: Annotated[
+        bool,
+        Meta(
+            description="user stacks of slow and failing calls, at most 100 a second by one thread, some "
+            "1 µs each"
+        ),
+    ] = True
     custom_directory: Annotated[
         PathText | None,
         Meta(description="programs of your own, *.bpf.c; root's, and writable by root alone"),

@@ -326,6 +326,8 @@ class Daemon:
             components=self.line.timings.components,
             latency=self.line.timings.latency,
             memory=lambda: self.line.fuser.memory,
+            kernels=self.engine.names.kernels,
+            stacks=self.engine.names.stacks,
             heat_weight=self._config.frame.heat_weight,
             probes=self.switch.document,
             switch_probes=self.switch.order,
@@ -358,9 +360,7 @@ class Daemon:
                 next_ns += (behind_ns // FAST_NS + 1) * FAST_NS
 
     def _apply_reload(self) -> None:
-        """All that a running agent can take over is taken; what needs a restart is named. A wrong
-        configuration changes nothing.
-        """
+        """Take over all that a running agent can, name what needs a restart; a wrong one changes nothing."""
         self._heart.reloading()
         reload = take_over(self.line, self._config, self._reload)
         if isinstance(reload, HotstageError):

@@ -41,6 +41,7 @@ from hotstage.probes.loader.choice import load_with, refused_rungs
 from hotstage.probes.maps.bursts import BurstMaps
 from hotstage.probes.maps.inference import Function, FunctionDecision, RuleEntry, Stream
 from hotstage.probes.maps.kernel import KernelMaps
+from hotstage.probes.names import Names
 from hotstage.probes.nvtx_names import RangeNames, range_names
 from hotstage.probes.restraint.books import RestrainedAttachments
 from hotstage.probes.restraint.restraint import Restraint
@@ -61,9 +62,7 @@ Part = TypeVar("Part")
 
 
 class ProbeEngine:
-    """Made unstarted; `start` loads and attaches, `close` leaves nothing behind. Reading before `start` is
-    an error.
-    """
+    """Made unstarted; `start` loads and attaches, `close` leaves nothing behind. Reading before: an error."""
 
     def __init__(
         self,
@@ -98,6 +97,8 @@ class ProbeEngine:
         """Verdicts on allocations and what they are made by; who works on which stream."""
         self.ledger = Ledger()
         """What memory each process has, PyTorch's allocators beside it; for the slow tick."""
+        self.names = Names(config, clock, self.launches_by_source)
+        """Launches by kernel, stacks of slow and failing calls; for whoever asks."""
         self.restraint = Restraint(config, clock, governor)
         """What holds the probes back: deny list, kill switch, governor."""
         self._refused_rungs: Mapping[str, str] = {}
@@ -228,12 +229,10 @@ class ProbeEngine:
             return self._open_maps.contexts()
 
     def stage_names(self) -> Mapping[tuple[int, int], str]:
-        """(pid, stage id 32..63) → the name that the process gave its own stage, cleaned; it may be empty.
-        Those of processes that have ended lately are among them.
-        """
+        """(pid, stage id 32..63) → the name of its own stage, cleaned, maybe empty; of ended ones, too."""
         with self._maps_lock:
-            living = self._open_maps.stage_names()
-        return self._ended_names.beside({key: clean_name(raw) for key, raw in living.items()})
+            living = {key: clean_name(raw) for key, raw in self._open_maps.stage_names().items()}
+        return self._ended_names.beside(living)
 
     # ---- what unmarked work counts as
 
@@ -290,6 +289,7 @@ class ProbeEngine:
         self.beside.close()
         self._trials.close()
         self.scheduler.close()
+        self.names.close()
         attachments, self._attachments = self._attachments, None
         if attachments is not None:
             attachments.close()
@@ -315,6 +315,7 @@ class ProbeEngine:
         self.ledger.start(self._maps, is_torch_followed=config.torch_memory)
         slow_ns = int(config.slow_call_seconds * 1e9)
         self._maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=slow_ns, event_gap_ns=_EVENT_GAP_NS)
+        self.names.start(self._maps.names)
         if config.scheduler:
             self.scheduler.start(loaded.maps, self._maps.histograms, threads=config.threads)
         self.restraint.loaded(self._loader, loaded.maps, self._maps)
@@ -378,9 +379,7 @@ class ProbeEngine:
             self._sources.keep(ended)
 
     def _is_in_use(self, tid: int) -> bool:
-        """Whether a thread of any process has this id now (procfs answers for threads, it only does not
-        list them).
-        """
+        """Whether any thread has this id now: procfs answers for threads, too, it only does not list them."""
         return (Path(self._config.proc_root) / str(tid)).exists()
 
     def _lost_calls(self, maps: KernelMaps) -> int:

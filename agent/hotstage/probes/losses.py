@@ -132,7 +132,7 @@ MEANINGS: Mapping[str, LossMeaning] = {
     ),
     "lost_functions": LossMeaning(
         "a function, stream or count was not kept, its map is full",
-        "fewer functions are learned, and unmarked work may stay without a stage",
+        "fewer functions are learned, unmarked work may stay without a stage; its kernel counts as unnamed",
         "mark the program, or add [[stages.rules]]",
     ),
     "lost_nvtx_ranges": LossMeaning(
@@ -169,6 +169,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "a fence, ring, process or record of the GPU driver's tracepoints found its map or ring full",
         "counts by timeline, ring and process are too low; an OOM kill or XID may be missing",
         "look for a driver that names timelines without end; else give the agent CPU",
+    ),
+    "lost_stacks": LossMeaning(
+        "a slow or failing call's stack was not told: its ring is full, or the kernel could not walk it",
+        "/v1/stacks lacks it; the call itself is counted and told all the same",
+        "none needed where it stays small; else look for a program whose calls fail without end",
     ),
     "lost_communicators": LossMeaning(
         "a communicator, or which layer counts a process's calls, is not known, the map is full",

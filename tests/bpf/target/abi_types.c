@@ -7,6 +7,7 @@
 #include "../../../bpf/include/driver.h"
 #include "../../../bpf/include/graphs_abi.h"
 #include "../../../bpf/include/ledger_abi.h"
+#include "../../../bpf/include/names_abi.h"
 #include "../../../bpf/include/scheduling.h"
 #include "../../../bpf/include/torch_abi.h"
 
@@ -80,6 +81,10 @@ struct ioctl_event ioctl_event;
 struct torch_block_key torch_block_key;
 struct torch_block torch_block;
 struct torch_segment torch_segment;
+struct kernel_key kernel_key;
+struct kernel_state kernel_state;
+struct names_settings names_settings;
+struct call_stack call_stack;
 struct torch_device torch_device;
 struct conflict_limits conflict_limits;
 struct conflict_inputs conflict_inputs;

@@ -42,6 +42,32 @@ static void launch_named(const char *name, uint64_t count, uint64_t stream, uint
 	}
 }
 
+/* Launches `kernels` functions in turn: layer_0, layer_1, .. */
+static void cycle(uint64_t launches, uint64_t kernels)
+{
+	void *functions[64];
+	char name[32];
+
+	kernels = kernels < 64 ? kernels : 64;
+	for (uint64_t i = 0; i < kernels; i++) {
+		snprintf(name, sizeof(name), "layer_%u", (unsigned)i);
+		cuModuleGetFunction(&functions[i], 0, name);
+	}
+	for (uint64_t i = 0; i < launches; i++)
+		cuLaunchKernel(functions[i % kernels], 1, 1, 1, 32, 1, 1, 0, 0, 0, 0);
+}
+
+/* Each launch is of another function. */
+static void flood(uint64_t launches)
+{
+	char name[32];
+
+	for (uint64_t i = 0; i < launches; i++) {
+		snprintf(name, sizeof(name), "flood_%llu", (unsigned long long)i);
+		launch_named(name, 1, 0, 0);
+	}
+}
+
 static void launch_function(uint64_t count, uint64_t handle)
 {
 	for (uint64_t i = 0; i < count; i++)
@@ -92,6 +118,15 @@ static void launch_ex(uint64_t count, uint64_t stream)
 		cuLaunchKernelEx(&config, 0, 0, 0);
 }
 
+/* A call whose caller a stack names. `event` 0 fails. */
+__attribute__((noinline)) static int wait_for_event(uint64_t event)
+{
+	int result = cuEventSynchronize(event);
+
+	__asm__ volatile("" : : : "memory"); /* no tail call */
+	return result;
+}
+
 static void call(const char *name, uint64_t count, uint64_t argument)
 {
 	uint64_t out = 0, pitch = 0;
@@ -111,6 +146,8 @@ static void call(const char *name, uint64_t count, uint64_t argument)
 			cuStreamSynchronize(argument);
 		else if (!strcmp(name, "event"))
 			cuEventSynchronize(argument);
+		else if (!strcmp(name, "waited_event"))
+			wait_for_event(argument);
 		else if (!strcmp(name, "context"))
 			cuCtxSynchronize();
 		else if (!strcmp(name, "ptsz"))
@@ -197,6 +234,10 @@ static void obey(const char *verb, const char *name, uint64_t a, uint64_t b, uin
 		launch_named(name, a, b, c);
 	else if (!strcmp(verb, "function"))
 		launch_function(a, b);
+	else if (!strcmp(verb, "cycle"))
+		cycle(a, b);
+	else if (!strcmp(verb, "flood"))
+		flood(a);
 	else if (!strcmp(verb, "decode"))
 		decode(a, b);
 	else if (!strcmp(verb, "prefill"))

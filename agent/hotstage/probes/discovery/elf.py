@@ -75,6 +75,14 @@ class ElfFile:
         return any(s.is_executable and s.offset <= offset < s.offset + s.file_size for s in self.segments)
 
 
+def read_layout(fd: int) -> ElfFile:
+    """As `read_elf`, without what it exports: little work, whatever its size; of programs, too."""
+    size = os.fstat(fd).st_size
+    machine, headers = _program_headers(fd, size)
+    segments = tuple(_segment(h, size) for h in headers if h[0] == _PT_LOAD)
+    return ElfFile(machine, _build_id(fd, size, [h for h in headers if h[0] == _PT_NOTE]), {}, segments)
+
+
 def read_elf(fd: int) -> ElfFile:
     """Parse the library behind `fd`. Raises ElfError for anything that is not one, OSError for a failed
     read.

@@ -24,10 +24,10 @@ COPIES_LIMIT = 4096
 """Functions of one library that are called by the names that are looked for."""
 
 _FUNCTION = 2
-_SYMBOL = np.dtype(
+SYMBOL_DTYPE = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
-_PIECE_BYTES = _SYMBOL.itemsize << 16
+_PIECE_BYTES = SYMBOL_DTYPE.itemsize << 16
 
 
 def local_functions(fd: int, elf: ElfFile, names: Collection[str]) -> dict[str, Symbol]:
@@ -56,14 +56,18 @@ def _symbol_table(fd: int) -> tuple[Section, Section] | None:
     """The symbols and their names."""
     sections = read_sections(fd)
     for table in sections:
-        if table.kind == SYMBOL_TABLE and table.entry_size == _SYMBOL.itemsize and table.link < len(sections):
+        if (
+            table.kind == SYMBOL_TABLE
+            and table.entry_size == SYMBOL_DTYPE.itemsize
+            and table.link < len(sections)
+        ):
             strings = sections[table.link]
             if 0 < table.size <= SYMBOLS_BYTES_LIMIT and 0 < strings.size <= STRINGS_BYTES_LIMIT:
                 return table, strings
     return None
 
 
-def _pieces(fd: int, section: Section, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
+def pieces(fd: int, section: Section, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
     """(place in the section, bytes) of each piece; what is left of a file that was cut short."""
     for at in range(0, section.size, _PIECE_BYTES):
         length = min(_PIECE_BYTES + overlap, section.size - at)
@@ -72,9 +76,9 @@ def _pieces(fd: int, section: Section, overlap: int = 0) -> Iterator[tuple[int, 
 
 def _functions(fd: int, symbols: Section, names: list[int]) -> NDArray[np.void]:
     """Rows of the functions that are called by one of the names, which are places among the strings."""
-    found = [np.zeros(0, _SYMBOL)]
-    for _, piece in _pieces(fd, symbols):
-        rows = np.frombuffer(piece, _SYMBOL, count=len(piece) // _SYMBOL.itemsize)
+    found = [np.zeros(0, SYMBOL_DTYPE)]
+    for _, piece in pieces(fd, symbols):
+        rows = np.frombuffer(piece, SYMBOL_DTYPE, count=len(piece) // SYMBOL_DTYPE.itemsize)
         is_function = ((rows["info"] & 15) == _FUNCTION) & (rows["section"] != 0)
         found.append(rows[is_function & np.isin(rows["name"], names)][:COPIES_LIMIT])
     return np.concatenate(found)[:COPIES_LIMIT]
@@ -83,7 +87,7 @@ def _functions(fd: int, symbols: Section, names: list[int]) -> NDArray[np.void]:
 def _places(fd: int, text: bytes, strings: Section) -> Iterator[int]:
     """Where the name begins among the strings, at most PLACES_LIMIT times."""
     room = PLACES_LIMIT
-    for start, piece in _pieces(fd, strings, len(text) - 1):
+    for start, piece in pieces(fd, strings, len(text) - 1):
         at = piece.find(text)
         while at >= 0:
             yield start + at

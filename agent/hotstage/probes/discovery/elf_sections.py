@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 SECTIONS_LIMIT = 4096
 
-SYMBOL_TABLE, NOTES = 2, 7
+SYMBOL_TABLE, NOTES, EXPORTS = 2, 7, 11
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
     shown = printable(mapping.path)
     if kind is None:
         raise AttachError("not a library that is known by its name", path=shown)
-    fd = _open_mapped(proc_root / str(pid), mapping, shown)
+    fd = open_mapped(proc_root / str(pid), mapping, shown)
     try:
         status = os.fstat(fd)
         elf = read_elf(fd)
@@ -121,7 +121,7 @@ def close_library(parsed: ParsedLibrary) -> None:
     os.close(parsed.library.fd)
 
 
-def _open_mapped(process: Path, mapping: Mapping, shown: str) -> int:
+def open_mapped(process: Path, mapping: Mapping, shown: str) -> int:
     """By the path in the process's own root; by `map_files` where the path no longer leads to the mapped
     inode.
     """

@@ -24,6 +24,7 @@ from hotstage.probes.maps.graphs import GraphMaps, no_work
 from hotstage.probes.maps.histograms import HistogramSlots
 from hotstage.probes.maps.inference import InferenceMaps
 from hotstage.probes.maps.ledger import LedgerMaps
+from hotstage.probes.maps.names import LAUNCH_GAP, NamesMaps
 from hotstage.probes.maps.reader import HashReader
 from hotstage.probes.maps.ring import RingReader
 from hotstage.probes.maps.shares import Share
@@ -97,7 +98,8 @@ class KernelMaps:
         """What memory is allocated."""
         self.communicators = CommunicatorMaps(fds)
         """NCCL's, and which processes the runtime does not count in."""
-
+        self.names = NamesMaps(fds)
+        """Names of launched kernels, stacks of slow or failing calls."""
         self.conflict = ConflictMaps(fds)
         """Verdicts on allocations, and who works on which stream."""
         self.graphs = GraphMaps(fds)
@@ -116,6 +118,7 @@ class KernelMaps:
         blank["device"] = blank["pushed_device"] = layout.NO_DEVICE
         bpf.update(self._fds["thread_blank"], struct.pack("<I", 0), blank.tobytes())
         self.set_limits(slow_call_ns=slow_call_ns, event_gap_ns=event_gap_ns)
+        self.names.prepare(launch_gap=LAUNCH_GAP, takes_stacks=True)
         self.histograms.fill_queue()
 
     def set_limits(self, *, slow_call_ns: int, event_gap_ns: int) -> None:
@@ -271,6 +274,7 @@ class KernelMaps:
         self.communicators.forget(pids)
         self.conflict.forget(pids)
         work = self.graphs.forget(pids)
+        self.names.forget(pids)
         return Forgotten(keys[is_theirs], stats[is_theirs], threads, requests, work)
 
     def forget_threads(self, tids: Collection[int]) -> NDArray[np.void]:
@@ -304,6 +308,7 @@ class KernelMaps:
         """Unmap; the descriptors belong to the loader."""
         self._events.close()
         self.conflict.close()
+        self.names.close()
         self._losses.close()
         self.histograms.close()
 

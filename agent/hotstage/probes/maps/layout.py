@@ -65,6 +65,7 @@ class Loss(IntEnum):
     LOST_STREAM_USERS = 26
     LOST_SCHEDULING = 27
     LOST_DRIVER_EVENTS = 28
+    LOST_STACKS = 29
     LOST_COMMUNICATORS = 30
     LOST_BATCH_SIZES = 31
     LOST_BURSTS = 32
@@ -222,6 +223,8 @@ _THREAD_STATE_FIELDS = [
     ("level_pad", "u1"),
     ("launch_stream", "<u8"),
     ("streamed_launch_total", "<u8"),
+    ("sample_at", "<u4"),
+    ("sample_pad", "<u4"),
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
 ]
 THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)

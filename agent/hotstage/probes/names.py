@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names for people: which kernels each process launches, from where its slow and failing calls were made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hotstage.clock import Clock
+from hotstage.config.settings import ProbesConfig
+from hotstage.probes.discovery.processes import ProcessTable
+from hotstage.probes.kernel_table import Kernels, kernel_table, no_kernels
+from hotstage.probes.launch_sources import LaunchSources
+from hotstage.probes.maps.names import NamesMaps
+from hotstage.probes.stacks import Stacks, StackWatch
+
+
+class Names:
+    """`start` once the programs are loaded. Any thread may ask."""
+
+    def __init__(
+        self,
+        config: ProbesConfig,
+        clock: Clock,
+        launches: Callable[[], Mapping[int, LaunchSources]],
+    ) -> None:
+        """`launches`: pid → launches since the attach."""
+        self._config = config
+        self._launches = launches
+        self._processes = ProcessTable(Path(config.proc_root))
+        self._maps: NamesMaps | None = None
+        self._stacks = StackWatch(
+            Path(config.proc_root), config.discovery_deadline_seconds, clock.monotonic_ns
+        )
+
+    def start(self, maps: NamesMaps) -> None:
+        """Before anything is attached."""
+        maps.prepare(launch_gap=self._config.kernel_gap, takes_stacks=self._config.stacks)
+        self._maps = maps
+        if self._config.stacks:
+            self._stacks.start(maps)
+
+    def kernels(self, limit: int) -> Kernels:
+        """Launches by kernel as of now, the top `limit` of each process."""
+        maps = self._maps
+        if maps is None or not maps.launch_gap:
+            return no_kernels(limit)
+        keys, states = maps.kernels()
+        launches = {pid: each.total for pid, each in self._launches().items()}
+        names = {pid: self._processes.name(pid) for pid in launches}
+        return kernel_table(keys, states, launches, names, launch_gap=maps.launch_gap, limit=limit)
+
+    def stacks(self) -> Stacks:
+        """Stacks of slow and failing calls, the newest first."""
+        return Stacks(self._config.stacks, self._stacks.book.all())
+
+    def close(self) -> None:
+        self._stacks.close()
+        self._maps = None
