@@ -56,7 +56,7 @@ class Agent:
             f'[page]\npath = "{directory}/breakers"\n'
             "[devices]\nenabled = false\n"
             f'[probes]\ncustom_directory = "{directory}/probes.d"\n'
-            "[governor]\nenabled = false\n"  # a simulation spends no CPU beside its calls: all of it is probes
+            "[governor]\nenabled = false\n"  # a simulation spends its CPU on calls alone
         )
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hotstage", "--config", str(config), "agent"],
