@@ -105,6 +105,11 @@ def whole_report(options: DemoOptions, found: Gathered) -> dict[str, Any]:
         "loader": coverage["loader"],
         "rung": coverage["rung"],
         "calls": report.calls(coverage, found.truth),
+        "unobserved": report.unobserved(
+            found.switch_moves,
+            found.run_start_ns + found.wall_offset_ns,
+            found.run_end_ns + found.wall_offset_ns,
+        ),
         "kernels": report.kernels(coverage, found.truth),
         "coverage": {"attached": coverage["attached"], "missed": coverage["missed"]},
         "stages": report.stages(records, found.truth["stages"]),

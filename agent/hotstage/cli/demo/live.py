@@ -48,8 +48,8 @@ class LiveView:
                 self._say_once((window["id"], "closed"), f"window closed   {named_kind(window['kind'])}")
         for breaker in live.breakers:
             for move in breaker["transitions"]:
-                run = "" if breaker["enforced"] else " (dry run)"
-                line = f"breaker moved   {breaker['name']}: {move['from']} → {move['to']}{run}"
+                heed = _heed(move, enforced=breaker["enforced"])
+                line = f"breaker moved   {breaker['name']}: {move['from']} → {move['to']}{heed}"
                 self._say_once((breaker["name"], str(move["at_ns"])), line)
         for delivery in live.deliveries:
             how = "verified" if delivery["verified"] else "NOT verified"
@@ -67,6 +67,8 @@ class LiveView:
             f"calls made {calls['made']}, counted {calls['counted']} ({calls['open']} open), "
             f"lost {calls['lost']}; loader {document['loader']}, rung {document['rung']}"
         )
+        for line in _gap(document["unobserved"]):
+            click.echo(line)
         click.echo(
             f"agent: {agent['cpu_ratio']:.1%} of one core, {agent['rss_bytes'] / 2**20:.0f} MiB resident, "
             f"{agent['map_bytes'] / 2**20:.0f} MiB of maps, "
@@ -126,9 +128,33 @@ class LiveView:
             click.echo(_CLEAR_LINE, err=True, nl=False)
 
 
+def _heed(move: Mapping[str, Any], *, enforced: bool) -> str:
+    """What callers do about the state that it moved to, where the state does not say it by itself."""
+    if move["to"] == "forced_open":
+        return " (a person's order: callers heed it, in dry run, too)"
+    if move["to"] in {"disabled", "metrics_only"}:
+        return " (a person's order: callers admit)"
+    return "" if enforced else " (dry run)"
+
+
 def _opened(window: Mapping[str, Any]) -> str:
     what = f"{named_kind(window['kind'])} {entity(window['entity'])}"
     return f"window opened   {what}: {window['cause']['summary']}"
+
+
+def _gap(unobserved: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Why fewer were counted than were made, where the switch is the reason."""
+    if unobserved is None:
+        return ("whether the probes were switched off meanwhile is not known: the database does not answer",)
+    if not unobserved["times"]:
+        return ()
+    least = "" if unobserved["is_complete"] else "at least "
+    times = "once" if unobserved["times"] == 1 else f"{unobserved['times']} times"
+    length = f"{least}{seconds(unobserved['seconds'])} in all"
+    return (
+        f"probes were switched off {least}{times}, for {length}: what ran then is unobserved, so neither"
+        " calls made and counted nor requests and true requests compare",
+    )
 
 
 def _fault(fault: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hotstage.api.probes import MOVES_TOLD
 from hotstage.clock import rfc3339
 
 Document = Mapping[str, Any]
@@ -49,6 +50,25 @@ def calls(coverage: Document, truth: Document) -> dict[str, Any]:
         "by_call": {name: {"made": made[name], "counted": counted[name]} for name in names},
         "unprobed": {name: made[name] for name in sorted(made) if name not in known},
     }
+
+
+def unobserved(
+    moves: Sequence[Document] | None, start_wall_ns: int, end_wall_ns: int
+) -> dict[str, Any] | None:
+    """How long the probes were switched off meanwhile, by the switch's moves (newest first).
+
+    None: they could not be asked for. `is_complete` False: moves before the ones told may be missing.
+    Attaching again takes a moment more, which is not in `seconds`.
+    """
+    if moves is None:
+        return None
+    off_ns, times, until_ns = 0, 0, end_wall_ns
+    for move in moves:
+        length_ns = min(until_ns, end_wall_ns) - max(move["at_ns"], start_wall_ns)
+        if move["state"] == "off" and length_ns > 0:
+            off_ns, times = off_ns + length_ns, times + 1
+        until_ns = move["at_ns"]
+    return {"seconds": off_ns / 1e9, "times": times, "is_complete": len(moves) < MOVES_TOLD}
 
 
 def kernels(coverage: Document, truth: Document) -> dict[str, int | None]:

@@ -65,6 +65,9 @@ class Gathered:
     records: dict[str, Document] = field(default_factory=dict)
     health: Document = field(default_factory=dict)
     deliveries: list[Document] = field(default_factory=list)
+    switch_moves: list[Document] | None = None
+    """Of the kill switch, newest first; None: they could not be asked for."""
+    run_start_ns: int = 0
     run_end_ns: int = 0
     wall_offset_ns: int = 0
 
@@ -183,7 +186,7 @@ class Demo:
     def _watch(
         self, supervisor: Supervisor, client: AgentClient, layout: DemoLayout, host: SimulatedHost
     ) -> None:
-        began_ns = self._clock.monotonic_ns()
+        began_ns = self.gathered.run_start_ns = self._clock.monotonic_ns()
         next_gather_ns = 0
         while not self._asked_to_stop():
             elapsed = (self._clock.monotonic_ns() - began_ns) / 1e9
@@ -255,6 +258,7 @@ class Demo:
         found.stages = client.get("/v1/stages")
         found.windows = client.get("/v1/windows?state=all&limit=1000")["windows"]
         found.breakers = client.get("/v1/breakers")["breakers"]
+        found.switch_moves = client.get("/v1/probes")["moves"]
         found.health = client.get("/healthz")
         found.deliveries = self._wait_deliveries(layout, int(found.health["checks"]["outbox"]["enqueued"]))
 

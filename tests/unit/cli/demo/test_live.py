@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from hotstage.cli.demo.live import LiveView, named_kind
+from hotstage.cli.demo.run import Live
 
 AGENT = {"cpu_ratio": 0.05, "rss_bytes": 1 << 26, "map_bytes": 1 << 24, "start_to_attached_seconds": 0.2}
 
@@ -22,6 +23,7 @@ def document(**changed):
         "windows": [],
         "hard_negatives": [],
         "foreign_processes": 0,
+        "unobserved": {"seconds": 0.0, "times": 0, "is_complete": True},
         **changed,
     }
 
@@ -92,3 +94,42 @@ def test_a_kind_is_named_in_words_and_one_of_a_rule_of_ones_own_by_its_name():
 def test_figures_of_stages_say_what_time_they_are_of(capsys):
     LiveView(45.0).report(document())
     assert "stages over the whole run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("unobserved", "said"),
+    [
+        ({"seconds": 3.0, "times": 1, "is_complete": True}, "switched off once, for 3 s in all"),
+        (
+            {"seconds": 9.0, "times": 10, "is_complete": False},
+            "switched off at least 10 times, for at least 9 s in all",
+        ),
+        (None, "is not known"),
+    ],
+)
+def test_a_time_without_probes_is_said_beside_the_calls(capsys, unobserved, said):
+    LiveView(45.0).report(document(unobserved=unobserved))
+    assert said in capsys.readouterr().out
+
+
+def test_probes_that_were_on_all_the_time_need_no_word(capsys):
+    LiveView(45.0).report(document())
+    assert "switched off" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("state", "enforced", "said"),
+    [
+        ("open", False, "closed → open (dry run)"),
+        ("open", True, "closed → open"),
+        ("forced_open", True, "closed → forced_open (a person's order: callers heed it, in dry run, too)"),
+        ("disabled", False, "closed → disabled (a person's order: callers admit)"),
+    ],
+)
+def test_a_move_says_whether_callers_heed_the_state_it_led_to(capsys, state, enforced, said):
+    move = {"from": "closed", "to": state, "at_ns": 1}
+    breaker = {"name": "host", "enforced": enforced, "transitions": [move]}
+    live = Live(1.0, None, {"calls": {"counted": 0, "lost": 0}}, [], [breaker], [])
+    LiveView(45.0).show(live)
+    assert said in capsys.readouterr().err.splitlines()[0]
+    assert capsys.readouterr().err == ""

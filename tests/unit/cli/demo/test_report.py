@@ -162,3 +162,29 @@ def test_kernels_are_compared_where_no_other_process_is_in_their_sum():
     assert report.kernels(coverage, truth) == {"run": 460, "told": 460}
     coverage["calls"]["by_pid"]["99"] = {}
     assert report.kernels(coverage, truth) == {"run": 460, "told": None}
+
+
+def moved(state, at):
+    return {"state": state, "at_ns": round(at * SECOND)}
+
+
+@pytest.mark.parametrize(
+    ("moves", "seconds", "times"),
+    [
+        ([], 0, 0),
+        ([moved("on", 23), moved("off", 20)], 3, 1),
+        ([moved("off", 40)], 5, 1),
+        ([moved("on", 12), moved("off", 5)], 2, 1),
+        ([moved("on", 60), moved("off", 50), moved("on", 23), moved("off", 20)], 3, 1),
+        ([moved("off", 44), moved("on", 23), moved("off", 20)], 4, 2),
+    ],
+)
+def test_the_time_without_probes_is_what_the_switch_moved_within_the_run(moves, seconds, times):
+    found = report.unobserved(moves, 10 * SECOND, 45 * SECOND)
+    assert found == {"seconds": pytest.approx(seconds), "times": times, "is_complete": True}
+
+
+def test_moves_that_were_not_told_make_it_incomplete_or_unknown():
+    many = [moved("on" if n % 2 else "off", 40 - n) for n in range(20)]
+    assert report.unobserved(many, 0, 45 * SECOND)["is_complete"] is False
+    assert report.unobserved(None, 0, 45 * SECOND) is None
