@@ -9,6 +9,7 @@ import numpy as np
 
 from hotstage.stages.pulse import NameTable, quiet_pulse
 from hotstage.stages.spans import PROCESS_DTYPE, REQUEST_DTYPE, SPAN_DTYPE
+from hotstage.stages.stage import NO_STAGE
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -48,6 +49,10 @@ def process(pid=100, *, launches=0, open_requests=0, tokens=0, oldest_ns=0, call
     row["pid"], row["launch_delta"], row["open_requests"] = pid, launches, open_requests
     row["output_tokens_total"], row["oldest_request_ns"] = tokens, oldest_ns
     row["call"], row["call_since_ns"], row["call_tid"] = call, since_ns, others.get("tid", 0)
+    row["call_stage"], row["call_modality"] = (
+        others.get("call_stage", NO_STAGE),
+        others.get("call_modality", 0),
+    )
     row["instance"], row["is_dead"] = others.get("instance", I0), others.get("is_dead", False)
     return row
 

@@ -120,15 +120,16 @@ class Hang:
 
     def _finding(self, process: ProcessProgress, silence: _Silence, pulse: Pulse) -> Finding:
         seconds, limit = (pulse.at_ns - silence.since_ns) / 1e9, silence.limit_ns / 1e9
-        stage, modality = _stage_of_oldest(pulse, process.pid)
         instance = pulse.names.instances[process.instance] or None
         row = pulse.processes[pulse.processes["pid"] == process.pid][0]
+        oldest_stage = _stage_of_oldest(pulse, process.pid)
+        stage, modality = _stage_of_call(row, pulse) or oldest_stage
         stuck, stuck_evidence = self._stuck_call(row, pulse.at_ns)
         oldest_ns = int(row["oldest_request_ns"])
         oldest = round((pulse.at_ns - oldest_ns) / 1e9, 2)
         pause = round(process.output_gap.longest_ns / 1e9, 2)
         silent, allowed = round(seconds, 2), round(limit, 2)
-        where = f"oldest request, in {stage or 'no stage'}"
+        where = f"oldest request, in {oldest_stage[0] or 'no stage'}"
         evidence = (
             Evidence("progress_silence_seconds", silent, allowed, "s", silence.since_ns, silence.what),
             *stuck_evidence,
@@ -170,6 +171,15 @@ class Hang:
 def _spans_of(process: ProcessProgress, pulse: Pulse) -> Rows:
     spans: Rows = pulse.open[pulse.open["pid"] == process.pid]
     return spans
+
+
+def _stage_of_call(row: np.void, pulse: Pulse) -> tuple[str, str] | None:
+    """Stage and modality of the thread that sits in its call longest; None where that one is in no stage."""
+    stage = int(row["call_stage"])
+    if int(row["call"]) == 0 or stage == NO_STAGE:
+        return None
+    stages = pulse.names.stages
+    return stages[stages.label_of(int(row["pid"]), stage)], modality_name(int(row["call_modality"]))
 
 
 def _stage_of_oldest(pulse: Pulse, pid: int) -> tuple[str | None, str | None]:

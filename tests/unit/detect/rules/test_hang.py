@@ -6,7 +6,7 @@ from hotstage.config.settings import DetectConfig
 from hotstage.detect.base import Detectors
 from hotstage.detect.finding import Severity
 from hotstage.probes.catalogue import calls_by_id
-from hotstage.stages.stage import Modality, Stage
+from hotstage.stages.stage import NO_STAGE, Modality, Stage
 
 START = 1000 * SECOND
 PREFILL = 1 << Stage.llm_prefill
@@ -36,6 +36,7 @@ class Server:
                         process(
                             launches=launches, open_requests=len(self.waiting), oldest_ns=oldest, tid=77,
                             call=call, since_ns=self.now - SECOND,
+                            call_stage=others.get("call_stage", NO_STAGE), call_modality=Modality.image,
                         )
                     ],
                 )
@@ -81,6 +82,25 @@ def test_the_stage_of_the_oldest_request_is_named(server):
     stuck = span(Stage.llm_decode, Modality.video, server.now, 0, request=5, is_open=True)
     (finding,) = server.step(seconds=6, open_spans=[stuck])
     assert (finding.entity.stage, finding.entity.modality) == ("llm_decode", "video")
+
+
+@pytest.mark.parametrize(
+    ("call", "call_stage", "place"),
+    [
+        (33, Stage.llm_prefill, ("llm_prefill", "image")),
+        (33, NO_STAGE, ("llm_decode", "video")),
+        (0, Stage.llm_prefill, ("llm_decode", "video")),
+    ],
+)
+def test_the_place_is_where_the_thread_is_stuck_and_else_where_the_oldest_request_is(
+    server, call, call_stage, place
+):
+    server.waiting = [request(5, server.now, open_mask=DECODE)]
+    stuck = span(Stage.llm_decode, Modality.video, server.now, 0, request=5, is_open=True)
+    (finding,) = server.step(seconds=6, open_spans=[stuck], call=call, call_stage=call_stage)
+    assert (finding.entity.stage, finding.entity.modality) == place
+    oldest = next(item for item in finding.evidence if item.column == "oldest_age_seconds")
+    assert oldest.note == "oldest request, in llm_decode"
 
 
 def test_it_is_over_when_something_comes_out_again(server):
