@@ -49,6 +49,8 @@ def breakers(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:
         [_row(b, body["at_ns"]) for b in body["breakers"]],
         empty="no breaker exists yet: one appears with the first window of its scope, or when it is tripped",
     )
+    if body["breakers"]:
+        say("figures in a reason are of the time under since; `hotstage windows` has the newest", err=True)
 
 
 @breakers.command()

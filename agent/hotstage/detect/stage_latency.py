@@ -231,8 +231,9 @@ class StageLatency:
         open_age = judge.oldest_open_seconds(pulse.at_ns)
         where = f" on {instance}" if instance else ""
         summary = (
-            f"{stage} ({modality}){where} takes {factor:.1f} times its usual time per unit of work: "
-            f"{seconds:.3g} s where {usual:.3g} s is usual"
+            f"{stage} ({modality}){where} takes {factor:.1f} times its usual time per unit of work (its "
+            f"tokens, where they are told): {seconds:.3g} s where {usual:.3g} s is usual for that size, by "
+            f"the last {judge.affected} slow ones"
         )
         limit = self._factor
         note = f"median of the last {judge.affected} slow ones; usual {usual:.3g} s"
@@ -243,7 +244,7 @@ class StageLatency:
             ),
         ]
         if open_age > 0:
-            note = "still open, judged by age"
+            note = "still open; its age without the time in which nothing came out of its process"
             evidence.append(Evidence("oldest_age_seconds", round(open_age, 2), None, "s", since_ns, note))
         return Finding(
             detector=KIND,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hotstage.config.settings import WindowsConfig
-from hotstage.detect.finding import Finding, Severity
+from hotstage.detect.finding import Evidence, Finding, Severity
 from hotstage.frame.request_costs import Penalties
 from hotstage.windows.relation import explains, is_consequence, rank, same_subject, weight
 from hotstage.windows.window import AnomalyWindow, Candidate, Cause, WindowUpdate
@@ -25,6 +25,7 @@ OUTLIVES_NS = 20_000_000_000
 requests come, a consequence ends late.
 """
 _MEMBERS_MAX = 16
+_ONE_MOMENT_SECONDS = 0.05
 _EVIDENCE_MAX = 24
 
 
@@ -189,12 +190,23 @@ class Assembler:
                 confidence=round(cause.confidence, 2),
                 candidates=_candidates(ranked),
             ),
-            evidence=tuple(item for member in ranked for item in member.evidence)[:_EVIDENCE_MAX],
+            evidence=tuple(item for member in ranked for item in _as_of(member, cause.at_ns))[:_EVIDENCE_MAX],
             findings=len(story.subjects),
             labels=dict(cause.labels),
         )
         story.told, story.told_ns = window, now_ns
         return window
+
+
+def _as_of(member: Finding, at_ns: int) -> tuple[Evidence, ...]:
+    """Its evidence; figures of another moment than `at_ns` say so: what fires no more keeps its last ones."""
+    apart = (member.at_ns - at_ns) / 1e9
+    if abs(apart) < _ONE_MOMENT_SECONDS:
+        return member.evidence
+    said = f"as of {abs(apart):.1f} s {'after' if apart > 0 else 'before'} the cause's figures"
+    return tuple(
+        replace(item, note=f"{item.note}; {said}" if item.note else said) for item in member.evidence
+    )
 
 
 def _candidates(ranked: Sequence[Finding]) -> tuple[Candidate, ...]:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 
 from hotstage.config.settings import WindowsConfig
@@ -218,3 +220,10 @@ def test_a_consequence_may_show_late_and_linger_and_what_goes_on_gets_a_window(d
     assert (closed.id, closed.entity.stage) == ("w1", "vision_encode")
     (own,) = desk.at(33.1, dragged).opened
     assert own.entity.stage == "cross_modal_align"
+
+
+def test_figures_of_another_moment_than_the_causes_say_so(desk):
+    slow = latency(instance="i-0", since=0.0)
+    desk.at(1, hang(), replace(slow, at_ns=SECOND))
+    (window,) = desk.at(6, replace(hang(), at_ns=6 * SECOND)).updated
+    assert [item.note for item in window.evidence] == ["", "as of 5.0 s before the cause's figures"]
