@@ -57,6 +57,11 @@ class Counts:
         self.copy_ns += times * other.copy_ns
         self.alloc_ns += times * other.alloc_ns
 
+    def rate(self, name: str, seconds: float) -> float:
+        """Of one of these counts, a second; what shares of batches leave of nothing is 0."""
+        count = float(getattr(self, name))
+        return count / seconds if count > _NONE_LEFT else 0.0
+
     @property
     def is_nothing(self) -> bool:
         """A call that returns is not counted again, so its time may come without a count."""

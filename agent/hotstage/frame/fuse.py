@@ -171,7 +171,8 @@ class Fuser:
         for (label, modality), counts in self._calls.of_stages().items():
             entity = Entity(EntityKind.stage, stage=self._labels[label], modality=modality_name(modality))
             cell = cells.setdefault(entity, {})
-            cell["call_rate"], cell["launch_rate"] = counts.calls / seconds, counts.launches / seconds
+            cell["call_rate"] = counts.rate("calls", seconds)
+            cell["launch_rate"] = counts.rate("launches", seconds)
             _put_waits(cell, counts, seconds)
 
     def _fill_scheduling(self, pids: Mapping[str, Iterable[int]], cells: Cells) -> None:
@@ -196,8 +197,8 @@ class Fuser:
 
 
 def _put_counts(cell: dict[str, float], counts: Counts, seconds: float) -> None:
-    cell["call_rate"] = counts.calls / seconds
-    cell["launch_rate"] = counts.launches / seconds
+    cell["call_rate"] = counts.rate("calls", seconds)
+    cell["launch_rate"] = counts.rate("launches", seconds)
     cell["call_error_rate"] = counts.errors / seconds
     cell["allocation_failure_rate"] = counts.errors_oom / seconds
     cell["unattributed_ratio"] = counts.unattributed / counts.launches if counts.launches else math.nan

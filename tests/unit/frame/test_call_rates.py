@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 
-from hotstage.frame.call_rates import CallRates
+from hotstage.frame.call_rates import CallRates, Counts
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.maps.layout import CALL_KEY_DTYPE, CALL_STAT_DTYPE
 from hotstage.probes.samples import CallSample
@@ -106,3 +106,12 @@ def test_copies_and_allocations_are_kept_apart_and_launches_wait_for_nothing():
         counts = rates.of_all()
         found = {each: getattr(counts, each) for each in ("sync_ns", "copy_ns", "alloc_ns")}
         assert {each for each, value in found.items() if value} == ({place} if place else set())
+
+
+def test_what_shares_of_batches_leave_of_nothing_is_no_rate():
+    counts = Counts(calls=5.4e-13, launches=-5.4e-13, errors=20)
+    assert (counts.rate("calls", 10), counts.rate("launches", 10), counts.rate("errors", 10)) == (
+        0.0,
+        0.0,
+        2.0,
+    )
