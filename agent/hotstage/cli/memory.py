@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -11,12 +12,29 @@ from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.terminal import DASH, print_json, print_table, say, seconds
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_SHORT_CELLS = len("GPU-1a2b3c4d")
+_LEGEND = (
+    "by: what the fragmentation is known from (ledger: the allocations that were seen; --help tells all); "
+    "failed though free: allocations of the last minute that failed though as much was free"
+)
 
 
 @click.command()
 @reading
 def memory(as_json: bool, agent_url: str | None) -> None:
-    """Memory of GPUs by process, kind and stage, as the calls asked for it; fragmentation with its basis."""
+    """Memory of GPUs by process, kind and stage, as the calls asked for it; fragmentation with its basis.
+
+    A process's GPU is told by the beginning of its UUID; the ordinal is the process's own.
+
+    \b
+    by: what the fragmentation is known from, the best there is:
+      torch     what PyTorch's allocator says of itself
+      pool      used and reserved of CUDA's memory pools
+      ledger    the allocations that were seen, page by page
+      inferred  allocations that failed: a lower bound
+      unknown   nothing tells it
+    failed though free: allocations of the last minute that failed though as much was free.
+    """
     body = agent_client(agent_url).get("/v1/memory")
     if as_json:
         print_json(body)
@@ -26,9 +44,24 @@ def memory(as_json: bool, agent_url: str | None) -> None:
         [_gpu(row) for row in body["gpus"]],
         empty="no GPU is known of",
     )
+    if body["gpus"]:
+        say(_LEGEND)
+    names = short_names(row["gpu_uuid"] for row in (*body["gpus"], *body["processes"]))
     print_table(
-        ("pid", "process", "device", "kind", "live", "count", "highest", "oldest", "median", "failed"),
-        [row for process in body["processes"] for row in _kinds(process)],
+        (
+            "pid",
+            "process",
+            "GPU",
+            "ordinal",
+            "kind",
+            "live",
+            "count",
+            "highest",
+            "oldest",
+            "median",
+            "failed",
+        ),
+        [row for process in body["processes"] for row in _kinds(process, names)],
         empty="nothing is allocated by a process that is watched",
     )
     print_table(
@@ -64,11 +97,19 @@ def _gpu(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["gpu_uuid"], used, live, free, ratio, figure["basis"], row["failed_fitting"]
 
 
-def _kinds(process: dict[str, Any]) -> list[tuple[Any, ...]]:
+def short_names(uuids: Iterable[str | None]) -> dict[str, str]:
+    """UUID → its beginning, as long as no two begin alike: `GPU-1a2b3c4d`."""
+    known = {uuid for uuid in uuids if uuid}
+    short = {uuid: uuid[:_SHORT_CELLS] for uuid in known}
+    return short if len(set(short.values())) == len(known) else {uuid: uuid for uuid in known}
+
+
+def _kinds(process: dict[str, Any], names: Mapping[str, str]) -> list[tuple[Any, ...]]:
     return [
         (
             process["pid"],
             process["name"] or DASH,
+            names.get(process["gpu_uuid"], DASH),
             DASH if process["device"] is None else process["device"],
             row["kind"],
             size(row["live_bytes"]),
