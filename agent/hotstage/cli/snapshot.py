@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,10 @@ from hotstage.cli.terminal import clock_time, print_json, print_table, say, seco
 from hotstage.errors import HotstageError
 from hotstage.stages.snapshot_diff import Moved, Passing, SnapshotDiff, Still, diff, sits_in
 from hotstage.stages.snapshot_types import OpenStage, RequestState, Snapshot, ThreadState
+
+BETWEEN_SECONDS = 1.0
+"""Between the two looks of `diff now now`."""
+_LEGEND = "?: the thread does not name the request; it is in the request's stage and process"
 
 _window = click.option(
     "--window", metavar="ID", help="As it was when this window opened; or a snapshot's id."
@@ -70,10 +75,19 @@ def list_(limit: int, as_json: bool, agent_url: str | None) -> None:
 def diff_(before: str, after: str, as_json: bool, agent_url: str | None) -> None:
     """Which requests came, went, moved on or stand still between two snapshots.
 
-    BEFORE and AFTER are `now`, files that --save wrote, or ids of stored snapshots or of windows.
+    BEFORE and AFTER are `now`, files that --save wrote, or ids of stored snapshots or of windows; `now now`
+    looks twice, a second apart. Still is what gave no sign for longer than lies between the two.
     """
     client = agent_client(agent_url)
-    earlier, later = find(client, before), find(client, after)
+    earlier = find(client, before)
+    if before == after == NOW:
+        time.sleep(BETWEEN_SECONDS)
+    later = find(client, after)
+    if earlier.taken_at_ns == later.taken_at_ns:
+        raise HotstageError(
+            f"{before} and {after} are of the same moment: nothing can have moved",
+            remedy="name two moments; `hotstage snapshot diff now now` looks twice, a second apart",
+        )
     if earlier.taken_at_ns > later.taken_at_ns:
         raise HotstageError(
             f"{before} was taken after {after}", remedy=f"`hotstage snapshot diff {after} {before}`"
@@ -121,6 +135,8 @@ def _show(taken: Snapshot) -> None:
         [_request(row) for row in taken.requests],
         empty="no request is in flight",
     )
+    if any(sits_in(row)[1] == "stage" for row in taken.requests):
+        say(_LEGEND)
     print_table(
         ("pid", "thread", "call", "since", "stage", "modality"),
         [
@@ -168,6 +184,8 @@ def _show_diff(found: SnapshotDiff) -> None:
         rows,
         empty="no request in either",
     )
+    if any(each.call_is_of == "stage" for each in found.still):
+        say(_LEGEND)
 
 
 def _still(each: Still) -> tuple[Any, ...]:

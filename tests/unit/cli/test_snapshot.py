@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -137,3 +138,23 @@ def test_a_file_that_cannot_be_written_is_named(agent, tmp_path):
     target = tmp_path / "absent" / "a.json"
     with pytest.raises(HotstageError, match=r"cannot write .*absent/a\.json"):
         CliRunner().invoke(command, ["--save", str(target), "--agent", agent], catch_exceptions=False)
+
+
+def test_two_looks_of_now_are_apart_and_one_moment_is_refused(agent, taken, monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    answers = iter([msgspec.to_builtins(taken(9)), msgspec.to_builtins(taken(10))])
+    with answering(lambda path: next(answers)) as address:
+        done = CliRunner().invoke(command, ["diff", "now", "now", "--agent", address], catch_exceptions=False)
+    assert slept == [1.0] and "1 s: 0 came, 0 went, 0 moved, 1 still" in done.output
+    with pytest.raises(HotstageError, match="of the same moment"):
+        CliRunner().invoke(command, ["diff", "w-1", "w-1", "--agent", agent], catch_exceptions=False)
+
+
+def test_a_call_that_is_only_in_the_stage_has_a_legend(taken):
+    thread_row = next(row for row in msgspec.to_builtins(taken(9))["requests"])
+    thread_row["stage_threads"], thread_row["threads"] = thread_row["threads"], []
+    body = msgspec.to_builtins(taken(9)) | {"requests": [thread_row]}
+    with answering(lambda path: body) as address:
+        done = CliRunner().invoke(command, ["--agent", address], catch_exceptions=False)
+    assert "cuEventSynchronize? (7)" in done.output and "?: the thread does not name" in done.output
