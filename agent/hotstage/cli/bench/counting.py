@@ -58,9 +58,10 @@ def counting(rung: str | None, processes: int, threads: int, factor: int, churn:
         print_json(report)
     else:
         click.echo(
-            f"rung {report['host']['rung']}: {report['counted']:,} of {report['made']:,} calls counted, "
-            f"{report['lost']} lost, {report['calls_per_second']:,.0f} calls/s, "
-            f"reader {report['agent_cpu_ratio']:.1%} of one core"
+            f"at full speed, rung {report['host']['rung']}: {report['counted']:,} of {report['made']:,} calls "
+            f"counted, {report['lost']} lost\n"
+            f"  {report['calls_per_second']:,.0f} calls/s; reading them took {report['agent_cpu_ratio']:.1%} of "
+            "one core"
         )
         _print_churn(report["churn"])
     if not report["exact"]:
@@ -74,8 +75,8 @@ def _print_churn(churn: dict[str, Any] | None) -> None:
     epochs = " and ".join(f"{epoch['counted']:,} of {epoch['made']:,}" for epoch in churn["epochs"])
     lost = sum(epoch["lost"] for epoch in churn["epochs"])
     click.echo(
-        f"with {churn['short_processes']} short processes and a restart: {epochs} calls counted in two "
-        f"epochs, {lost} lost; {churn['unobserved']:,} calls between them in neither"
+        f"with {churn['short_processes']} short processes: {epochs} calls counted before and after a restart, "
+        f"{lost} lost; {churn['unobserved']:,} made during it, counted in neither"
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from hotstage.cli.bench.slices import METHOD, Measured, measure
 from hotstage.cli.bench.switches import measure_switches
 from hotstage.cli.bench.targets import host_facts, opened, simulated_libcuda
+from hotstage.cli.bench.variants import MEANINGS
 from hotstage.cli.terminal import print_json, print_table
 from hotstage.errors import PreflightError
 from hotstage.probes.catalogue.cuda_driver import CUDA_DRIVER
@@ -144,6 +145,8 @@ def _print(report: dict[str, Any]) -> None:
         for row in report["variants"]
     ]
     print_table(("variant", "min ns", "median ns", "ratio", "added to same shape"), rows, empty="nothing")
+    for row in report["variants"]:
+        click.echo(f"  {row['name']}: {MEANINGS[row['name']]}")
     click.echo(
         f"{placement['emulated']} of {placement['symbols']} probes on an emulated instruction, "
         f"{placement['links']} links, detached in {placement['detach_seconds']:.2f} s"

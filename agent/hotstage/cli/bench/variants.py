@@ -26,6 +26,29 @@ _EMPTY_PAIR = (Side("empty", on_return=True), Side("empty"))
 _REFERENCE_PAIR = (Side("reference_exit", on_return=True), Side("reference_enter"))
 
 
+MEANINGS = {
+    "untraced": "the function with no probe",
+    "empty": "one probe with an empty program: what every ratio is of",
+    "empty_again": "the same once more: how far two equal ones differ",
+    "reference_count": "the shortest program that counts, written by hand",
+    "launch": "hotstage on a launch of a thread with marks",
+    "launch_unmarked": "hotstage on a launch of a thread that never has a mark",
+    "launch_head": "the same, among the first launches after a wait, whose grids are summed up",
+    "stub_empty": "an empty program at an entry like libcuda's own",
+    "stub_launch": "hotstage on a launch at such an entry",
+    "empty_pair": "empty programs at entry and return",
+    "empty_session": "the same as one session probe",
+    "reference_pair": "the shortest pair that takes time, written by hand",
+    "timed": "hotstage on a call that it times",
+    "timed_bytes": "hotstage on a copy: time and bytes",
+    "alloc_and_free": "hotstage on an allocation and its free: time and ledger",
+    "bpftrace_count": "bpftrace counting the calls",
+    "bpftrace_pair": "bpftrace timing them",
+    "funclatency": "funclatency of bcc timing them",
+}
+"""What each variant is, in a line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One twin and what is attached to it; `same_shape` names the empty variant with as many traps."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hotstage.cli.bench.variants import reference_types, variants
+from hotstage.cli.bench.variants import MEANINGS, reference_types, variants
 from hotstage.probes.loader.base import Rung
 from hotstage.probes.loader.programs import attach_types
 
@@ -54,3 +54,7 @@ def test_added_cost_is_over_an_empty_probe_of_the_same_shape(rung: Rung) -> None
 def test_the_report_has_what_its_schema_asks_for(rung: Rung) -> None:
     names = {variant.name for variant in variants(rung)}
     assert names >= {"untraced", "empty", "launch", "empty_pair", "timed", "funclatency"}
+
+
+def test_every_variant_is_told_in_a_line() -> None:
+    assert {variant.name for rung in Rung for variant in variants(rung)} == set(MEANINGS)
