@@ -81,6 +81,7 @@ bench: setup-tests ## the published numbers: overhead, counting, marks, stages
 	$(BIN)/hotstage bench stages
 
 setup: $(STAMP) bpf ## system packages, virtual environment, BPF objects, marks library; says what it installs
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "ready: $(BIN)/hotstage",:)
 
 $(STAMP): pyproject.toml agent/pyproject.toml deploy/constraints.txt deploy/system_packages.py agent/setup.py $(wildcard $(addprefix agent/hotstage_marks/,native/*.[ch] native/*/*.[ch] include/*))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hotstage needs Python >= 3.11: make PYTHON=/path/to/python3.11" >&2; exit 4; }
