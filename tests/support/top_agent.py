@@ -26,6 +26,7 @@ class TopAgent:
     processes: int = 2
     kinds: tuple[str, ...] = ()
     has_frame: bool = True
+    stale: list[str] = field(default_factory=list)
     asked: int = 0
 
     def answer(self, path: str) -> Any:
@@ -85,7 +86,7 @@ class TopAgent:
             entities.append({"kind": "stage", "stage": stage, "modality": "image", "values": values})
         entities.append({"kind": "stage", "stage": "queue", "modality": "text", "values": {"inflight": 0.0}})
         at = {"at": "2030-01-01T00:00:00Z", "at_ns": 1_893_456_000_000_000_000}
-        return {"frames": [{**at, "stale": [], "entities": entities}]}
+        return {"frames": [{**at, "stale": self.stale, "entities": entities}]}
 
     def _memory(self) -> Any:
         part = {"name": "x", "is_complete": True, "live_bytes": 2 * GIB, "kinds": []}

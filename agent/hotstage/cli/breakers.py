@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,28 +11,16 @@ from urllib.parse import quote
 import click
 
 from hotstage.cli.client import AgentClient
+from hotstage.cli.durations import Duration
 from hotstage.cli.reading import agent_client, asking, configuration, reading, understood
+from hotstage.cli.synonyms import ITSELF, SynonymGroup
 from hotstage.cli.terminal import clock_time, print_json, print_table, say
 from hotstage.errors import PrivilegeError
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-
-class Duration(click.ParamType[float]):
-    """`90s`, `10m`, `2h`, `1d` → seconds."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", str(value).strip())
-        if not found or float(found[1]) <= 0:
-            self.fail(f"{value!r} is not a duration; write for example 90s, 10m or 2h", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
-
-
-@click.group(invoke_without_command=True)
+@click.group(
+    cls=SynonymGroup, invoke_without_command=True, synonyms=dict.fromkeys(("list", "status", "show"), ITSELF)
+)
 @reading
 @click.pass_context
 def breakers(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from hotstage.cli.reading import config_file, configuration
+from hotstage.cli.synonyms import SynonymGroup
 from hotstage.cli.terminal import print_json, say
 from hotstage.config.load import files_of, problems
 from hotstage.config.render import example, schema, shown, toml
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 DEGRADED = 3
 
 
-@click.group()
+@click.group(cls=SynonymGroup, synonyms={"list": "show", "status": "check"})
 def config() -> None:
     """Check or show the configuration; list every key."""
 

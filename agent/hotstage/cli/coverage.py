@@ -50,11 +50,11 @@ def _show(body: Document) -> None:
     calls, processes = body["calls"], body["processes"]
     _tell(
         f"processes watched: {len(processes)}, by loader {body['loader']}, rung {body['rung']}; "
-        f"symbols attached: {body['attached']}"
+        f"{body['attached']} symbols, each library once"
     )
     shown = processes[:_PROCESSES_SHOWN]
     print_table(
-        ("pid", "process", "watched since", "libraries and their symbols"),
+        ("pid", "process", "watched since", "libraries and their symbols, in each process"),
         [(p["pid"], p["name"], _since(p, body), _libraries(p)) for p in shown],
         empty="no process uses a CUDA library or the marks yet; hotstage attaches when one does",
     )
@@ -162,11 +162,13 @@ def _driver(driver: Document) -> str:
 def _cost(body: Document) -> str:
     governor, sizes = body.get("governor"), body.get("map_bytes") or {}
     told = []
-    if governor is not None:
+    if body.get("off"):
+        told.append("no CPU time: the probes are off")
+    elif governor is not None:
         ratios = [each["cost_ratio"] for each in governor["processes"] if each["cost_ratio"] is not None]
         dearest = f"{max(ratios):.1%} of a process's CPU time at most" if ratios else "not known yet"
         is_on = governor["enabled"]
-        limit = f"limit {governor['limit_ratio']:.0%}" if is_on else "no limit: the governor is off"
+        limit = f"limit {governor['limit_ratio']:.0%}" if is_on else "governor off: no limit"
         told.append(f"{dearest}, {limit}")
         spared = sum(each["level"] != "full" for each in governor["processes"])
         if spared:

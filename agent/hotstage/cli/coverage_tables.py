@@ -73,7 +73,12 @@ def _tell_restraint(body: dict[str, Any]) -> None:
     if governor := body.get("governor"):
         say(f"cost of a call: {governor['costs']['basis']}")
         dear = [each for each in governor["processes"] if each["level"] != "full" or each["cost_ratio"]]
+        if not governor.get("enabled", True):
+            say("governor off: no limit on what probes cost a process")
         for each in dear[:_SHOWN_PROCESSES]:
+            if body.get("off"):
+                say(f"probes of {each['pid']}: —, off")
+                continue
             share = "unknown" if each["cost_ratio"] is None else f"{each['cost_ratio']:.2%} of its CPU time"
             say(f"probes of {each['pid']}: {share}, level {each['level']}")
     if sizes := body.get("map_bytes"):

@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
         """Raises UsageError, with the nearest verb, for a verb that there is not."""
         name = args[0]
         if name not in VERBS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, VERBS, 1)
+            near = ["--help" if each == "help" else each for each in _nearest(name)]
             hint = f"did you mean `hotstage {near[0]}`?" if near else f"there are: {', '.join(VERBS)}"
             ctx.fail(f"no command {name!r}; {hint}")
         return super().resolve_command(ctx, args)
@@ -74,6 +74,10 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in VERBS.items()])
+
+
+def _nearest(name: str) -> list[str]:
+    return difflib.get_close_matches(name, [*VERBS, "help"], 1)
 
 
 class Context:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
@@ -12,6 +13,8 @@ from hotstage.cli.logs import start_logging
 from hotstage.cli.reading import configuration
 from hotstage.service import service_manager
 
+log = logging.getLogger(__name__)
+
 
 @click.command()
 def notify() -> None:
@@ -20,6 +23,8 @@ def notify() -> None:
 
     config = configuration()
     start_logging(config.log, "notify")
+    if not config.notify.destinations:
+        log.warning("no destination is configured: nothing will be delivered; add [[notify.destinations]]")
     if run(config.notify, service_manager(os.environ), lambda: configuration().notify):
         # The same process from its beginning: no part can keep an old setting. What was under way is sent
         # again with its own id, and signals stay blocked until they are waited for.

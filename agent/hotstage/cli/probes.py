@@ -9,11 +9,14 @@ import click
 
 from hotstage.cli.breakers import operating_client
 from hotstage.cli.reading import agent_client, reading
+from hotstage.cli.synonyms import ITSELF, SynonymGroup
 from hotstage.cli.terminal import clock_time, print_json, print_table, say
 from hotstage.errors import HotstageError
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    cls=SynonymGroup, invoke_without_command=True, synonyms=dict.fromkeys(("list", "status", "show"), ITSELF)
+)
 @reading
 @click.pass_context
 def probes(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:

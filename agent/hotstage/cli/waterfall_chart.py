@@ -10,8 +10,12 @@ from typing import Any
 from hotstage.cli.terminal import print_table, say, seconds
 
 BAR_CELLS = 40
+_LEGEND = (
+    "decided: what this part adds to the request's time; place: exact = begin and end are known, "
+    "gap = a wait between two parts, any other = only bounds are known; run queue: ready, but waiting for a CPU"
+)
 _PARTS = (
-    ("run_queue_seconds", "CPU queue"),
+    ("run_queue_seconds", "run queue"),
     ("sync_seconds", "sync"),
     ("copy_seconds", "copy"),
     ("alloc_seconds", "alloc"),
@@ -39,6 +43,7 @@ def show_waterfall(body: dict[str, Any]) -> None:
         ],
         empty="it went through no stage",
     )
+    say(_LEGEND)
     if any(_is_spread(part) for part in body["segments"]):
         say(
             "≈ ran several times: all its runs lie between these two times and took that sum; "

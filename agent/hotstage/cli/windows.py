@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from hotstage.cli.reading import agent_client, reading
+from hotstage.cli.synonyms import ITSELF, SynonymCommand
 from hotstage.cli.terminal import clock_time, entity, print_json, print_table
 
 
-@click.command()
+@click.command(cls=SynonymCommand, synonyms=dict.fromkeys(("list", "status", "show"), ITSELF))
 @click.option("--state", type=click.Choice(["open", "closed", "all"]), default="all", show_default=True)
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @reading

@@ -220,7 +220,7 @@ def glance(said, **changed):
 def test_a_glance_fits_a_screen_and_leads_to_the_rest(said) -> None:
     lines = said(missed_request=25)
     assert len(lines) <= 24
-    assert lines[0] == "processes watched: 3, by loader libbpf, rung S; symbols attached: 9"
+    assert lines[0] == "processes watched: 3, by loader libbpf, rung S; 9 symbols, each library once"
     assert "symbols not probed: 1 (libcuda.so: cuFoo: not in this library)" in lines
     assert "driver: 5 submissions by cuLaunch*; tracepoints 1 attached, 1 absent" in lines
     assert any(line.startswith("libraries tried before the attach: 1 refuted") for line in lines)
@@ -285,3 +285,16 @@ def test_what_probes_cost_is_one_line(said) -> None:
     costs = "cost: 3.1% of a process's CPU time at most, limit 2%; processes below level full: 1; "
     assert costs + "1.0 MiB of kernel memory" in lines
     assert any("process 7 is at counts_only: dear" in line for line in lines)
+
+
+def test_a_governor_that_is_off_is_said(said) -> None:
+    governor = {"enabled": False, "limit_ratio": 0.02, "processes": [{"level": "full", "cost_ratio": 0.1}]}
+    assert any("governor off" in line for line in glance(said, governor=governor))
+
+
+def test_probes_that_are_off_cost_nothing_and_have_no_level(said, capsys) -> None:
+    row = {"pid": 7, "level": "full", "cost_ratio": 0.0892, "reason": None}
+    governor = {"enabled": True, "limit_ratio": 0.02, "costs": {"basis": "x"}, "processes": [row]}
+    assert "cost: no CPU time: the probes are off" in glance(said, off="by root", governor=governor)
+    _tell_restraint({"off": "by root", "governor": governor})
+    assert "probes of 7: —, off" in capsys.readouterr().out.splitlines()

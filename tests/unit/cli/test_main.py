@@ -66,10 +66,37 @@ def test_an_address_that_is_none_is_refused(capsys):
     assert "not an http(s) URL" in said
 
 
-def test_a_duration_needs_a_unit(capsys):
-    code, said = run(["breakers", "trip", "host", "--ttl", "10"], capsys)
+def test_what_is_no_duration_is_told_how_to_write_one(capsys):
+    code, said = run(["breakers", "trip", "host", "--ttl", "soon"], capsys)
     assert code == 2
     assert "10m" in said
+
+
+@pytest.mark.parametrize("word", ["hlep", "help"])
+def test_help_without_its_dashes_is_told_with_them(word, capsys):
+    code, said = run([word], capsys)
+    assert code == 2
+    assert "did you mean `hotstage --help`?" in said
+
+
+@pytest.mark.parametrize("words", [["breakers", "list"], ["windows", "list"], ["probes", "status"]])
+def test_a_word_for_what_the_verb_does_alone_is_accepted(words, capsys):
+    code, said = run([*words, "--agent", "http://127.0.0.1:1"], capsys)
+    assert code == 1
+    assert "no agent answers" in said
+
+
+def test_config_list_shows_it(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["config", "list"])
+    assert not ended.value.code
+    assert "[http]" in capsys.readouterr().out
+
+
+def test_a_fault_that_is_none_is_refused_before_anything_is_built(capsys):
+    code, said = run(["demo", "--fault", "encoder-stal"], capsys)
+    assert code == 2
+    assert "encoder-stal" in said and "building" not in said
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "0.5", "soon"])

@@ -125,7 +125,8 @@ def test_the_slowest_and_filters_are_asked_for_by_the_agents_own_words(run, agen
 
 def test_one_request_is_its_stages_and_waits(run, agent):
     agent.add(finished(1))
-    told, header, *parts = cells(run("r-1"))
+    told, header, *parts, (legend,) = cells(run("r-1"))
+    assert legend.startswith("decided:") and "run queue" in legend
     assert told == [
         "r-1: ok after 200 ms, image at /v1/chat, "
         "first token after 100 ms (by decode begin), then 10 ms a token"
@@ -149,7 +150,7 @@ def test_what_a_stage_waited_for_and_that_places_are_unknown_is_said(run, agent)
     agent.add(rows)
     *parts, last = run("1").splitlines()
     row = next(part for part in parts if part.startswith("llm_prefill")).split("\t")
-    assert (row[5], row[6], row[7]) == ("first_begin", "2", "CPU queue 1.5 ms, sync 12 ms")
+    assert (row[5], row[6], row[7]) == ("first_begin", "2", "run queue 1.5 ms, sync 12 ms")
     assert row[2:4] == ["≈ 70 ms to 90 ms", "20 ms"]
     assert "their places are not known" in last
 

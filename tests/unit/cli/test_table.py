@@ -321,7 +321,7 @@ def test_wide_characters_count_twice(monkeypatch):
 @pytest.mark.parametrize("columns", [("id", "waited for"), [f"column-{at}" for at in range(12)]])
 @pytest.mark.parametrize("width", range(40, 80))
 def test_a_number_in_a_text_stays_with_its_unit(monkeypatch, width, columns):
-    text = "CPU queue 37.4 µs, sync 12.3 ms, copy 2 s and 45 % of 17 min, 12 MiB"
+    text = "run queue 37.4 µs, sync 12.3 ms, copy 2 s and 45 % of 17 min, 12 MiB"
     rows = [(*["value"] * (len(columns) - 1), text)]
     lines = shown(monkeypatch, width, lambda: print_table(columns, rows, empty=""))
     for figure in ("37.4 µs", "12.3 ms", "2 s", "45 %", "17 min"):

@@ -14,6 +14,7 @@ from hotstage.cli.bench.stage_run import Durations, StageRun, true_durations
 from hotstage.cli.bench.stage_sources import SOURCES, measure_source
 from hotstage.cli.bench.targets import host_facts
 from hotstage.cli.demo.report import QUANTILE_MIN_SAMPLES, nearest_rank
+from hotstage.cli.durations import Duration
 from hotstage.cli.terminal import print_json, print_table, say
 from hotstage.clock import Clock, SystemClock
 from hotstage.errors import PreflightError
@@ -45,9 +46,7 @@ _FAILED, _DEGRADED = 1, 3
 
 
 @click.command()
-@click.option(
-    "--seconds", type=click.FloatRange(5, 600), default=20.0, show_default=True, help="Of traffic, each."
-)
+@click.option("--seconds", type=Duration(5, 600), default=20.0, show_default=True, help="Of traffic, each.")
 @click.option("--seed", type=click.IntRange(min=0), default=REPORTING_SEED, show_default=True)
 @click.option(
     "--source",

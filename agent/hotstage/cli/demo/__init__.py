@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 from pathlib import Path
@@ -16,20 +15,26 @@ from hotstage import __version__
 from hotstage.cli.demo import report
 from hotstage.cli.demo.live import LiveView
 from hotstage.cli.demo.run import Demo, DemoOptions, Gathered
+from hotstage.cli.durations import Duration
 from hotstage.cli.logs import start_logging
 from hotstage.cli.terminal import print_json
 from hotstage.cli.up import require_root
 from hotstage.clock import SystemClock
 from hotstage.config.log import LogConfig
+from hotstage.simhost.faults import DEFAULT_START_SECONDS, parse_spec, read_file
 
 DEFAULT_SEED = 1
 PORT = click.IntRange(1, 65535)
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(min=1), help="End by itself and print the report.")
+@click.option("--seconds", type=Duration(least=1), help="End by itself and print the report; 45, 45s, 2m.")
 @click.option(
-    "--fault", "faults", multiple=True, metavar="SPEC", help="NAME[@START[-END]][:SEVERITY], repeatable."
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="SPEC",
+    help=f"NAME[@START[-END]][:SEVERITY], repeatable; START is {DEFAULT_START_SECONDS:g} unless given.",
 )
 @click.option(
     "--faults",
@@ -55,7 +60,7 @@ def demo(
     """Watch a simulated GPU host, with a fault on command.
 
     Faults: encoder-stall, hang, xid; hard negatives, which must open no window: load-ramp, idle. A SPEC is
-    NAME[@START[-END]][:SEVERITY] in seconds from the start of traffic, 15 s long unless END is given;
+    NAME[@START[-END]][:SEVERITY] in seconds from the start of traffic: START 15, and 15 s long, unless given;
     SEVERITY is the factor by which a stage or the load grows. `kind named` in the report: the worst window of
     that time is of the fault's kind.
 
@@ -64,10 +69,7 @@ def demo(
     hotstage demo --seconds 45 --fault encoder-stall@15    ends with a report
     hotstage demo --seconds 45 --fault hang@15 --json
     """
-    if seconds is not None and not math.isfinite(seconds):
-        raise click.BadParameter(
-            "a finite number; without it the demo runs until Ctrl-C", param_hint="--seconds"
-        )
+    planned = [*map(parse_spec, faults), *(read_file(faults_file) if faults_file else ())]
     start_logging(LogConfig(level="warning"), "demo")
     require_root()
     asked: list[int] = []
@@ -79,6 +81,9 @@ def demo(
         signal.signal(number, ask)
     options = DemoOptions(seconds, seed, loader, faults, faults_file, agent_port, explorer_port)
     view = LiveView(seconds)
+    for fault in planned:
+        until = f"{fault.start_seconds:g} to {fault.end_seconds:g} s"
+        view.announce(f"fault planned   {fault.name}, {until} after traffic starts")
     runner = Demo(
         options, SystemClock(), announce=view.announce, show=view.show, asked_to_stop=lambda: bool(asked)
     )

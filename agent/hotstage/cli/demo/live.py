@@ -42,6 +42,9 @@ class LiveView:
 
     def show(self, live: Live) -> None:
         """One look at the running demo."""
+        governor = live.coverage.get("governor")
+        if governor is not None and not governor["enabled"]:
+            self._say_once(("governor", "off"), "governor off: no limit on what probes cost the server")
         for window in live.windows:
             self._say_once((window["id"], "opened"), _opened(window))
             if window["closed_at"]:

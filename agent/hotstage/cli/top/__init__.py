@@ -10,6 +10,7 @@ import time
 import click
 import msgspec
 
+from hotstage.cli.durations import Duration
 from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.terminal import print_json, say
 from hotstage.cli.top.live import watch
@@ -22,17 +23,33 @@ _FILE_CELLS = 200
 """Width of what goes into a file or a pipe: nobody reads it column by column there."""
 
 
+class SortName(click.ParamType[str]):
+    """A column of a view by its name or the beginning of it: `launch` is `launch/s`, `runq` the run queue."""
+
+    name = "column"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        said = str(value).replace(" ", "")
+        found = [name for name in SORTS if name.replace(" ", "").startswith(said)] if said else []
+        if said in SORTS:
+            return said
+        if len(found) != 1:
+            what = "may be any of" if found else "is none of"
+            self.fail(f"{value!r} {what} {', '.join(found or SORTS)}", param, ctx)
+        return found[0]
+
+
 @click.command()
 @click.option(
     "--interval",
-    type=click.FloatRange(0.2, 3600),
+    type=Duration(0.2, 3600),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
     help="Between two looks.",
 )
 @click.option("--once", is_flag=True, help="One table of each kind after one interval, then end.")
-@click.option("--sort", type=click.Choice(SORTS), help="Column to sort by, the largest first.")
+@click.option("--sort", type=SortName(), help="Column to sort by, or how it begins; the largest first.")
 @click.option("--stages", is_flag=True, help="Begin with the stages.")
 @reading
 def top(
@@ -42,7 +59,8 @@ def top(
 
     \b
     Keys: q quit, p processes, t stages, s sort by the next column, j k and arrows move.
-    sync, copy, alloc, runq (wait for a CPU): waiting threads as a share of one thread's time, mean of 10 s.
+    sync, copy, alloc, run queue (waits for a CPU): waiting threads as a share of one thread's time.
+    Rates and waits are means of the last 10 s; what is too old, or not seen since the probes are off, is —.
     Without a terminal, and with --once, the tables are printed once; --json says all of it.
     """
     sorts = {view.name: sort for view in VIEWS if sort in view.sorts}

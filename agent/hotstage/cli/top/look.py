@@ -35,6 +35,7 @@ _COLUMNS = (
     "latency_p95_seconds",
     "memory_live_bytes",
 )
+_IN_FLIGHT = frozenset({"open_requests", "inflight", "oldest_age_seconds", "longest_call_seconds"})
 _FRAMES = f"/v1/frames?seconds=2&columns={','.join(_COLUMNS)}"
 _WINDOWS = "/v1/windows?state=open&limit=100"
 _OF_GPUS = frozenset(kind.name.lower() for kind in FOR_GPUS)
@@ -74,7 +75,7 @@ def top_of(before: Look | None, now: Look) -> Top:
         if before is not None and before.coverage["epoch_ns"] != now.coverage["epoch_ns"]:
             before = None  # the agent was restarted: its counters began anew
         seconds = None if before is None else now.at_seconds - before.at_seconds
-        frame = now.frame or {"at": None, "at_ns": None, "entities": [], "stale": []}
+        frame = _trusted(now)
         return Top(
             at=frame["at"],
             at_ns=frame["at_ns"],
@@ -84,6 +85,27 @@ def top_of(before: Look | None, now: Look) -> Top:
             stages=_stages(frame),
             losses=None if before is None else _losses(before.coverage["losses"], now.coverage["losses"]),
         )
+
+
+def _trusted(now: Look) -> Document:
+    """The frame without what its sources no longer know: all that probes tell once they are off, though
+    means of 10 s go on for as long, and requests in flight where nobody hears of them.
+    """
+    frame = now.frame or {"at": None, "at_ns": None, "entities": [], "stale": []}
+    if now.coverage.get("off"):
+        return {**frame, "entities": [{**each, "values": {}} for each in frame["entities"]]}
+    if "requests" not in frame["stale"]:
+        return frame
+    return {
+        **frame,
+        "entities": [
+            {
+                **each,
+                "values": {name: told for name, told in each["values"].items() if name not in _IN_FLIGHT},
+            }
+            for each in frame["entities"]
+        ],
+    }
 
 
 def _host(before: Look | None, now: Look, frame: Document) -> TopHost:
@@ -124,8 +146,11 @@ def _processes(now: Look, frame: Document) -> list[TopProcess]:
     governed = {
         each["pid"]: each for each in (now.coverage.get("governor") or {"processes": ()})["processes"]
     }
+    if now.coverage.get("off"):
+        governed = {}
     memory: dict[int, list[Document]] = {}
-    for part in now.memory["processes"]:
+    # Without probes nobody hears of what is allocated and freed.
+    for part in () if now.coverage.get("off") else now.memory["processes"]:
         memory.setdefault(part["pid"], []).append(part)
     return [
         _process(pid, covered.get(pid), values.get(pid, {}), governed.get(pid, {}), memory.get(pid, []))

@@ -56,21 +56,24 @@ def heading(top: Top, width: int) -> list[Line]:
     host = top.host
     kinds = ", ".join(dict.fromkeys(host.windows_open))
     is_off = host.probes == "off"
+    governor: Span = (f"governor {_governor(top)}", "warning" if host.governor == "off" else "")
     lines = [
         _line(
             [
                 (f"host {host.host}", "bold"),
                 (f"rung {host.rung}, {host.loader}", ""),
                 (f"probes {host.probes}", "warning" if is_off else ""),
+                *([governor] if host.governor == "off" else []),
                 (f"windows open {len(host.windows_open)}{f': {kinds}' if kinds else ''}", _warn(kinds)),
                 (f"agent {share(host.agent_cpu_ratio)} of a core", ""),
-                (f"governor {_governor(top)}", ""),
+                *([governor] if host.governor != "off" else []),
                 (clock_time(top.at), "dim"),
             ],
             width,
         ),
         _line(
             [
+                ("means of 10 s:", "dim"),
                 (f"{rate(host.launches_per_second)} launches/s", ""),
                 (f"{rate(host.calls_per_second)} calls/s", ""),
                 (f"{rate(host.errors_per_second)} errors/s", _warn(host.errors_per_second)),
@@ -127,6 +130,8 @@ def last_first_row(top: Top, choice: Choice, size: tuple[int, int], trouble: Tro
 
 def _governor(top: Top) -> str:
     host = top.host
+    if host.governor == "off":
+        return "off"
     if host.governor is None or host.governor_limit_ratio is None:
         return "none"
     spared = sum(each.probe_level not in (None, "full") for each in top.processes)

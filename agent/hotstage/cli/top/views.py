@@ -62,8 +62,8 @@ class View:
 
 
 def rate(value: float | None) -> str:
-    """A second's: `0.12`, `1234`."""
-    return DASH if value is None else cell(float(value)) if value else "0"
+    """A second's: `0.12`, `1234`; below a thousandth `0`."""
+    return DASH if value is None else cell(float(value)) if value >= 0.001 else "0"
 
 
 def thread_share(value: float | None) -> str:
@@ -121,7 +121,7 @@ PROCESSES = View(
         ),
         _number("in call", 3, "longest_call_seconds", seconds),
         Column("GPU mem", 1, _memory, attrgetter("gpu_memory_bytes")),
-        _number("runq", 7, "cpu_wait_threads", thread_share),
+        _number("run queue", 7, "cpu_wait_threads", thread_share),
         _number("reqs", 3, "requests_in_flight"),
         _number("no stage", 9, "unattributed_ratio", share),
         _number("probes", 4, "probe_cost_ratio", share),
@@ -149,10 +149,10 @@ STAGES = View(
         _number("copy", 6, "copy_wait_threads", thread_share),
         _number("alloc", 7, "alloc_wait_threads", thread_share),
         _number("GPU mem", 4, "gpu_memory_bytes", size),
-        _number("runq", 8, "cpu_wait_threads", thread_share),
+        _number("run queue", 8, "cpu_wait_threads", thread_share),
     ),
     sort=None,
-    empty="no request has passed a stage yet",
+    empty="no stage to show: no request has passed one yet, or the probes are off",
 )
 
 VIEWS: tuple[View, ...] = (PROCESSES, STAGES)

@@ -87,6 +87,22 @@ def test_before_the_first_frame_all_is_unknown_and_nothing_zero(agent, look):
     assert [each.calls_per_second for each in found.processes] == [None, None]
 
 
+def test_what_probes_told_is_unknown_once_they_are_off(agent, look):
+    agent.off = "by root: noise"
+    found = top_of(look(), look())
+    host, first = found.host, found.processes[0]
+    assert (host.launches_per_second, host.requests_in_flight, first.launches_per_second) == (None,) * 3
+    assert (first.sync_wait_threads, first.requests_in_flight, first.probe_cost_ratio) == (None,) * 3
+    assert first.gpu_memory_bytes is None
+
+
+def test_requests_that_nobody_hears_of_are_unknown_and_not_none(agent, look):
+    agent.stale = ["requests"]
+    found = top_of(look(), look())
+    assert (found.host.requests_in_flight, found.processes[0].requests_in_flight) == (None, None)
+    assert found.host.launches_per_second == 1500.0
+
+
 def test_stages_come_in_the_order_of_a_requests_way(look):
     assert [each.stage for each in top_of(None, look()).stages] == ["vision_encode", "llm_prefill"]
 

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import click
+import msgspec
 import pytest
 from rich.cells import cell_len
 from support.answers import answering
 from support.top_agent import TopAgent
 
 from hotstage.cli.client import AgentClient
+from hotstage.cli.top import SortName
 from hotstage.cli.top.live import pressed
 from hotstage.cli.top.look import Look, top_of
 from hotstage.cli.top.screen import Choice, Trouble, last_first_row, screen
@@ -55,7 +58,30 @@ def test_a_screen_is_as_large_as_its_terminal_and_no_larger(size, view):
 def test_a_narrow_screen_gives_up_what_matters_least():
     narrow = "\n".join(lines(top_with(), size=(60, 12)))
     assert "pid" in narrow and "launch/s" in narrow and "GPU mem" in narrow
-    assert "runq" not in narrow and "no stage" not in narrow
+    assert "run queue" not in narrow and "no stage" not in narrow
+
+
+def test_a_governor_that_is_off_is_said_where_there_is_little_room():
+    top = top_with(kinds=("gpu_xid", "stage_latency"))
+    top = msgspec.structs.replace(top, host=msgspec.structs.replace(top.host, governor="off"))
+    assert "governor off" in lines(top, size=(100, 24))[0]
+
+
+def test_the_heading_says_of_which_time_rates_are():
+    assert lines(top_with(), size=(60, 12))[1].startswith("means of 10 s:")
+
+
+def test_a_column_to_sort_by_may_be_begun():
+    said = SortName()
+    assert [said.convert(text, None, None) for text in ("launch", "runq", "sync", "run/s")] == [
+        "launch/s",
+        "run queue",
+        "sync",
+        "run/s",
+    ]
+    for text in ("run", "", "nothing"):
+        with pytest.raises(click.BadParameter, match=r"sync|run/s"):
+            said.convert(text, None, None)
 
 
 def test_losses_name_what_they_may_falsify_and_do_not_push_the_table_out():
@@ -108,7 +134,7 @@ def test_names_do_not_control_the_terminal():
 
 
 def test_figures_are_short_and_unknown_is_a_dash():
-    assert [rate(value) for value in (None, 0.0, 0.125, 1234.5)] == ["—", "0", "0.125", "1234"]
+    assert [rate(value) for value in (None, 0.0, 5.4e-14, 0.125, 1234.5)] == ["—", "0", "0", "0.125", "1234"]
     assert [thread_share(value) for value in (None, 0.0, 0.004, 0.63, 2.1)] == [
         "—",
         "0%",
