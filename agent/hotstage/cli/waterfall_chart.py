@@ -12,7 +12,7 @@ from hotstage.cli.terminal import print_table, say, seconds
 BAR_CELLS = 40
 _LEGEND = (
     "decided: what this part adds to the request's time; place: exact = begin and end are known, "
-    "gap = a wait between two parts, any other = only bounds are known; run queue: ready, but waiting for a CPU"
+    "gap = a wait between two parts, any other = only bounds are known; run queue: ready, without a CPU"
 )
 _PARTS = (
     ("run_queue_seconds", "run queue"),

@@ -57,11 +57,11 @@ def counting(rung: str | None, processes: int, threads: int, factor: int, churn:
     if as_json:
         print_json(report)
     else:
+        counts = f"{report['counted']:,} of {report['made']:,} calls counted, {report['lost']} lost"
+        click.echo(f"at full speed, rung {report['host']['rung']}: {counts}")
         click.echo(
-            f"at full speed, rung {report['host']['rung']}: {report['counted']:,} of {report['made']:,} calls "
-            f"counted, {report['lost']} lost\n"
-            f"  {report['calls_per_second']:,.0f} calls/s; reading them took {report['agent_cpu_ratio']:.1%} of "
-            "one core"
+            f"  {report['calls_per_second']:,.0f} calls/s; "
+            f"reading them took {report['agent_cpu_ratio']:.1%} of one core"
         )
         _print_churn(report["churn"])
     if not report["exact"]:
@@ -75,8 +75,8 @@ def _print_churn(churn: dict[str, Any] | None) -> None:
     epochs = " and ".join(f"{epoch['counted']:,} of {epoch['made']:,}" for epoch in churn["epochs"])
     lost = sum(epoch["lost"] for epoch in churn["epochs"])
     click.echo(
-        f"with {churn['short_processes']} short processes: {epochs} calls counted before and after a restart, "
-        f"{lost} lost; {churn['unobserved']:,} made during it, counted in neither"
+        f"with {churn['short_processes']} short processes: {epochs} calls counted before and after "
+        f"a restart, {lost} lost; {churn['unobserved']:,} made during it, counted in neither"
     )
 
 
