@@ -15,13 +15,13 @@ from hotstage import __version__
 from hotstage.cli.demo import report
 from hotstage.cli.demo.live import LiveView
 from hotstage.cli.demo.run import Demo, DemoOptions, Gathered
+from hotstage.cli.demo.simulated import planned_faults
 from hotstage.cli.durations import Duration
 from hotstage.cli.logs import start_logging
 from hotstage.cli.terminal import print_json
 from hotstage.cli.up import require_root
 from hotstage.clock import SystemClock
 from hotstage.config.log import LogConfig
-from hotstage.simhost.faults import DEFAULT_START_SECONDS, parse_spec, read_file
 
 DEFAULT_SEED = 1
 PORT = click.IntRange(1, 65535)
@@ -34,7 +34,7 @@ PORT = click.IntRange(1, 65535)
     "faults",
     multiple=True,
     metavar="SPEC",
-    help=f"NAME[@START[-END]][:SEVERITY], repeatable; START is {DEFAULT_START_SECONDS:g} unless given.",
+    help="NAME[@START[-END]][:SEVERITY], repeatable; START is 15 unless given.",
 )
 @click.option(
     "--faults",
@@ -69,7 +69,7 @@ def demo(
     hotstage demo --seconds 45 --fault encoder-stall@15    ends with a report
     hotstage demo --seconds 45 --fault hang@15 --json
     """
-    planned = [*map(parse_spec, faults), *(read_file(faults_file) if faults_file else ())]
+    planned = planned_faults(faults, faults_file)
     start_logging(LogConfig(level="warning"), "demo")
     require_root()
     asked: list[int] = []
@@ -82,8 +82,8 @@ def demo(
     options = DemoOptions(seconds, seed, loader, faults, faults_file, agent_port, explorer_port)
     view = LiveView(seconds)
     for fault in planned:
-        until = f"{fault.start_seconds:g} to {fault.end_seconds:g} s"
-        view.announce(f"fault planned   {fault.name}, {until} after traffic starts")
+        when = f"{fault['start_seconds']:g} to {fault['end_seconds']:g} s after traffic starts"
+        view.announce(f"fault planned   {fault['name']}, {when}")
     runner = Demo(
         options, SystemClock(), announce=view.announce, show=view.show, asked_to_stop=lambda: bool(asked)
     )

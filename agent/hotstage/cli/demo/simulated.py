@@ -147,6 +147,38 @@ class SimulatedHost:
             raise PeerError(f"the simulated host has ended with code {self.process.poll()}") from error
 
 
+_PLANNED = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from hotstage.errors import ConfigError
+from hotstage.simhost.faults import parse_spec, read_file
+file, *specs = sys.argv[1:]
+try:
+    faults = [*map(parse_spec, specs), *(read_file(Path(file)) if file else ())]
+    print(json.dumps({"faults": [asdict(fault) for fault in faults]}))
+except ConfigError as error:
+    print(json.dumps({"message": error.message, "remedy": error.remedy}))
+"""
+
+
+def planned_faults(specs: Sequence[str], file: Path | None) -> list[dict[str, Any]]:
+    """Fields of each fault as the host understands it, asked in a process of its own: it does not know who
+    watches it. Raises ConfigError with the host's own words.
+    """
+    if not specs and file is None:
+        return []
+    command = [sys.executable, "-c", _PLANNED, str(file or ""), *specs]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
+    if done.returncode:
+        raise HotstageError(f"the faults cannot be read: {done.stderr.strip()[-400:]}")
+    answer = json.loads(done.stdout)
+    if "message" in answer:
+        raise ConfigError(answer["message"], remedy=answer["remedy"])
+    faults: list[dict[str, Any]] = answer["faults"]
+    return faults
+
+
 def _events(
     process: subprocess.Popen[str], clock: Clock, seconds: float, *, until: str
 ) -> list[Mapping[str, Any]]:

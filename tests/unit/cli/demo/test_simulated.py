@@ -9,7 +9,8 @@ import sys
 import pytest
 from support.receivers import RawReceiver, Reply
 
-from hotstage.cli.demo.simulated import SimulatedHost
+from hotstage.cli.demo import demo
+from hotstage.cli.demo.simulated import SimulatedHost, planned_faults
 from hotstage.clock import SystemClock
 from hotstage.errors import ConfigError, PeerError
 
@@ -52,3 +53,16 @@ def test_the_health_of_an_instance_is_what_its_port_says(dead_host, tmp_path):
         assert receiver.requests[0].path == "/health"
     assert host.health("i-1").startswith("no answer")
     dead_host.end()
+
+
+def test_a_fault_without_a_start_begins_when_the_help_says():
+    (fault,) = planned_faults(["encoder-stall"], None)
+    assert (fault["name"], fault["start_seconds"], fault["end_seconds"]) == ("encoder-stall", 15.0, 30.0)
+    option = next(each for each in demo.params if each.name == "faults")
+    assert "START is 15 unless given" in option.help
+
+
+def test_a_fault_that_there_is_not_is_refused_in_the_hosts_own_words():
+    with pytest.raises(ConfigError, match="encoder-stal") as refused:
+        planned_faults(["encoder-stal@x"], None)
+    assert refused.value.remedy
