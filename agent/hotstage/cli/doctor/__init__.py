@@ -12,13 +12,16 @@ import click
 from hotstage.cli.doctor.finding import Area
 from hotstage.cli.doctor.host import Host
 from hotstage.cli.doctor.report import all_findings, exit_code, report, summary
-from hotstage.cli.doctor.run import run_checks
-from hotstage.cli.doctor.show import progress, show
+from hotstage.cli.doctor.run import DEADLINE_SECONDS, run_checks
+from hotstage.cli.doctor.show import progress, recall, show
 from hotstage.cli.doctor.table import CHECKS
 from hotstage.cli.reading import configuration
 from hotstage.cli.terminal import print_json
 from hotstage.config.settings import Config
 from hotstage.errors import ConfigError
+
+START_SECONDS_MAX = 0.6
+"""What a slow start may take from the checks' time."""
 
 
 @click.command()
@@ -56,7 +59,8 @@ def doctor(as_json: bool, strict: bool, areas: tuple[str, ...]) -> int:
     began = time.monotonic()
     chosen = [check for check in CHECKS if not areas or check.area.value in areas]
     with progress(len(chosen), is_wanted=not as_json) as tell:
-        outcomes = run_checks(chosen, this_host(), on_done=tell)
+        left = DEADLINE_SECONDS - min(_start_seconds(), START_SECONDS_MAX)
+        outcomes = run_checks(chosen, this_host(), deadline_seconds=left, on_done=tell)
     seconds = time.monotonic() - began
     findings = all_findings(outcomes)
     code = exit_code(findings, strict=strict)
@@ -64,8 +68,18 @@ def doctor(as_json: bool, strict: bool, areas: tuple[str, ...]) -> int:
         print_json(report(outcomes, code, seconds))
     else:
         show(findings)
+        recall(findings)
         click.echo(summary(findings, seconds))
     return code
+
+
+def _start_seconds() -> float:
+    """Since this process was started: whoever waits counts that, too. 0 where procfs is silent."""
+    try:
+        started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def this_host() -> Host:

@@ -60,6 +60,12 @@ def check_driver(host: Host) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _has_no_nvidia(host: Host) -> bool:
+    """Neither the driver is loaded nor a card of NVIDIA shows."""
+    version = host.text("proc/driver/nvidia/version") or ""
+    return _VERSION.search(version) is None and not any(card.startswith("NVIDIA") for card in _cards(host))
+
+
 def _cards(host: Host) -> Iterator[str]:
     """`AMD (amdgpu)` of each DRM card; NVIDIA's own driver shows none unless it drives a display."""
     for card in (host.root / "sys/class/drm").glob("card[0-9]*"):
@@ -149,6 +155,9 @@ def _library(host: Host, survey: Survey) -> Finding:
         )  # fmt: skip
     if not survey.has_library:
         configured = host.config.devices.library_directory
+        if not configured and _has_no_nvidia(host):
+            detail = "libnvidia-ml.so.1 is not found, and no NVIDIA driver or card: no device values"
+            return Finding(GPU, "NVML", Status.ABSENT, detail, features=DEVICE_VALUES, data=data)
         where = f" in {configured} (devices.library_directory)" if configured else ""
         return Finding(
             GPU, "NVML", Status.WARN, f"libnvidia-ml.so.1 is not found{where}: no device values",

@@ -60,8 +60,14 @@ def summary(findings: Sequence[Finding], seconds: float) -> str:
     if counts[Status.FAIL]:
         return f"hotstage cannot run here, or not in full; in the way: {counts[Status.FAIL]} ({figures})"
     limits = counts[Status.WARN] + counts[Status.UNKNOWN]
+    unknown = [clean(finding.name) for finding in findings if finding.status is Status.UNKNOWN]
+    if unknown:
+        return (
+            f"hotstage runs here as far as that was checked; less than fine or not known: {limits};"
+            f" not checked: {', '.join(unknown)} ({figures})"
+        )
     if limits:
-        return f"hotstage runs here; less than fine or not known: {limits} ({figures})"
+        return f"hotstage runs here; less than fine: {limits} ({figures})"
     return f"hotstage runs here ({figures})"
 
 

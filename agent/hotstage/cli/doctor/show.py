@@ -25,6 +25,10 @@ MARKS = {
     Status.UNKNOWN: ("?", "magenta"),
 }
 
+LEGEND = "ok: as it should be  –: absent, not missed  ?: not checked  warn: less than fine  FAIL: in the way"
+_TO_MEND = (Status.FAIL, Status.WARN, Status.UNKNOWN)
+"""In this order at the end."""
+
 
 def show(findings: Sequence[Finding]) -> None:
     """All findings; tab-separated lines (mark, group, name, detail, remedy) where nobody looks."""
@@ -59,6 +63,22 @@ def _table(findings: Sequence[Finding]) -> None:
         area = finding.area
         table.add_row(Text(word, style=colour), Text(shown, style="bold"), Text(clean(finding.name)), detail)
     Console().print(table)
+
+
+def recall(findings: Sequence[Finding]) -> None:
+    """What the marks mean, and once more what is less than fine, the worst first, each with its remedy.
+
+    On a terminal only: the plain lines hold the remedies, and programs count them.
+    """
+    if not sys.stdout.isatty():
+        return
+    click.echo(LEGEND)
+    for status in _TO_MEND:
+        for finding in findings:
+            if finding.status is status:
+                remedy = f"\n      → {clean(finding.remedy)}" if finding.remedy else ""
+                where = f"{finding.area}: {clean(finding.name)}"
+                click.echo(f"{MARKS[status][0]:<4}  {where}: {clean(finding.detail)}{remedy}")
 
 
 @contextlib.contextmanager

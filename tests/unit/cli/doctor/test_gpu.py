@@ -94,7 +94,7 @@ def test_a_library_of_another_driver_is_a_mismatch(host):
 @pytest.mark.parametrize(
     ("answer", "status", "said"),
     [
-        (Survey(has_library=False), Status.WARN, "libnvidia-ml.so.1 is not found: no device values"),
+        (Survey(has_library=False), Status.ABSENT, "and no NVIDIA driver or card: no device values"),
         (survey(reason="Driver Not Loaded"), Status.WARN, "is there and refuses: Driver Not Loaded"),
         (survey(hangs_in="power of GPU 1"), Status.WARN, "had not come back from power of GPU 1 after 2 s"),
         (Survey(not_started="python: Permission denied"), Status.UNKNOWN, "does not start: python"),
@@ -106,6 +106,12 @@ def test_nvml_answers_refuses_hangs_or_is_not_there(host, by_name, answer, statu
     found = by_name(check_nvml(host.given(survey_gpus, answer)))["NVML"]
     assert found.status is status
     assert said in found.detail
+
+
+def test_a_driver_without_its_library_is_a_lack(host):
+    (finding,) = check_nvml(host.write(VERSION).given(survey_gpus, Survey(has_library=False)))
+    assert finding.status is Status.WARN
+    assert "libnvidia-ml.so.1 is not found: no device values" in finding.detail
 
 
 def test_each_gpu_is_told_with_what_it_can_tell(host, by_name):

@@ -62,7 +62,10 @@ def test_every_finding_is_kept_with_what_was_looked_at():
 
 def test_the_closing_line_counts_what_is_in_the_way():
     assert summary([OK, ABSENT], 0.84) == "hotstage runs here (1 ok, 1 absent; 0.8 s)"
-    assert summary([WARN, UNKNOWN], 1.0).startswith("hotstage runs here; less than fine or not known: 2 (")
+    assert summary([OK, WARN], 1.0).startswith("hotstage runs here; less than fine: 1 (")
+    assert summary([WARN, UNKNOWN], 1.0).startswith(
+        "hotstage runs here as far as that was checked; less than fine or not known: 2; not checked: x ("
+    )
     assert summary([OK, FAIL], 1.0).startswith("hotstage cannot run here, or not in full; in the way: 1 (")
 
 

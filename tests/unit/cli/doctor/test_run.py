@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 from hotstage.cli.doctor.finding import Area, Finding, Status
 from hotstage.cli.doctor.run import Check, run_checks
@@ -48,6 +49,22 @@ def test_a_check_that_hangs_is_unknown_and_the_others_are_told_in_time(host):
     assert outcomes[0].seconds is None
     assert outcomes[0].findings[0].detail == "no answer within 0.2 s from /stuck"
     assert [outcome.findings[0].status for outcome in outcomes] == [Status.UNKNOWN, Status.OK]
+
+
+def test_cheap_checks_come_first_and_wait_for_nobody(host):
+    began = []
+
+    def note(name):
+        return lambda host: began.append(name) or []
+
+    checks = [
+        replace(check("dear", note("dear")), is_dear=True),
+        check("stuck", lambda host: began.append("stuck") or time.sleep(0.5) or []),
+        check("cheap", note("cheap")),
+    ]
+    outcomes = run_checks(checks, host, deadline_seconds=5.0)
+    assert began == ["stuck", "cheap", "dear"]
+    assert [outcome.check.name for outcome in outcomes] == ["dear", "stuck", "cheap"]
 
 
 def test_a_check_that_breaks_is_unknown_with_its_reason(host):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hotstage.cli.doctor.finding import Area, Finding, Status
-from hotstage.cli.doctor.show import progress, show
+from hotstage.cli.doctor.show import LEGEND, progress, recall, show
 from hotstage.cli.doctor.table import CHECKS
 
 FINDINGS = [
@@ -22,6 +22,20 @@ def test_plain_lines_are_tab_separated(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "ok\tkernel\tBTF\tthere",
         "warn\tgpu\tNVML\tnot found\tremedy: install it",
+    ]
+
+
+def test_at_the_end_stand_what_the_marks_mean_and_what_is_to_mend_the_worst_first(capsys, monkeypatch):
+    recall(FINDINGS)
+    assert capsys.readouterr().out == "", "plain lines are one a finding"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    recall([*FINDINGS, Finding(Area.KERNEL, "bpf(2)", Status.FAIL, "refused", "run as root")])
+    assert capsys.readouterr().out.splitlines() == [
+        LEGEND,
+        "FAIL  kernel: bpf(2): refused",
+        "      → run as root",
+        "warn  gpu: NVML: not found",
+        "      → install it",
     ]
 
 
