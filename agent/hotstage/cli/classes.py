@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hotstage.cli.reading import agent_client, reading
-from hotstage.cli.terminal import DASH, print_json, print_table, seconds
+from hotstage.cli.terminal import DASH, print_json, print_table, say, seconds
 
 _CLASS_COLUMNS = (
     "class",
@@ -25,6 +25,13 @@ _CLASS_COLUMNS = (
     "ms/token eq.",
     "SLO baseline",
     "SLO penalty (ms)",
+)
+
+_BASIS = (
+    "p99 target and SLO baseline are [classes] target_seconds and slo_baseline_seconds of the agent's"
+    " configuration;\nwhat is not set there is a built-in default, which knows nothing of your service"
+    " (`hotstage config`).\ntoken eq.: a request's tokens, in and out, each times its modality's [classes]"
+    " token_weights, 1 by default"
 )
 
 
@@ -55,6 +62,8 @@ def classes(by_component: bool, as_json: bool, agent_url: str | None) -> None:
             [_class(row) for row in (*body["fingerprints"], *body["classes"], *body["endpoints"])],
             empty="no request has ended yet",
         )
+        if body["classes"]:
+            say(_BASIS, err=True)
 
 
 def _class(row: dict[str, Any]) -> tuple[Any, ...]:

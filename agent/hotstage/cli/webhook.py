@@ -15,9 +15,10 @@ from typing import Any
 
 import click
 
-from hotstage.cli.reading import configuration
+from hotstage.cli.reading import config_file, configuration
 from hotstage.cli.terminal import clock_time, print_json, print_table, say, seconds
 from hotstage.clock import SystemClock, rfc3339
+from hotstage.config.load import DEFAULT_FILE, files_of
 from hotstage.config.notify import NotifyConfig
 from hotstage.errors import ConfigError, HotstageError, PreflightError
 from hotstage.notify.attempt import Outcome
@@ -80,6 +81,10 @@ def _shown(value: object) -> str:
 
 
 _ADD_DESTINATION = "add [[notify.destinations]] to the configuration"
+_OTHER_CONFIGURATION = (
+    f"{_ADD_DESTINATION}, or name the agent's own: hotstage --config FILE webhook … (a running demo prints"
+    " its own); no agent is asked, so HOTSTAGE_AGENT and HOTSTAGE_SOCKET change nothing here"
+)
 _NO_DESTINATION = f"no destination is configured: {_ADD_DESTINATION}"
 
 
@@ -121,7 +126,7 @@ def test(name: str | None, all_of_them: bool, as_json: bool) -> None:
         return
     chosen = _chosen(config, [*targets, *refused], name)
     if not chosen:
-        raise ConfigError("no destination is configured", remedy=_ADD_DESTINATION)
+        raise ConfigError(f"no destination is configured in {_looked_at()}", remedy=_OTHER_CONFIGURATION)
     results = [_tried(config, each) for each in chosen]
     if as_json:
         print_json({"tests": results})
@@ -171,6 +176,12 @@ def replay_events(
         [(each.name, each.chosen, each.followers, each.hurried, each.is_enabled_again) for each in found],
         empty="no destination is configured",
     )
+
+
+def _looked_at() -> str:
+    """The files that the configuration was read from."""
+    files = files_of(config_file())
+    return ", ".join(map(str, files)) if files else f"{DEFAULT_FILE}, which does not exist"
 
 
 def _known(config: NotifyConfig) -> tuple[list[Target], list[RefusedTarget]]:

@@ -65,12 +65,16 @@ def run(answers) -> Iterator[Callable[..., str]]:
     serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     serving.start()
 
+    said: list[str] = []
+
     def invoke(*words: str) -> str:
         address = f"http://127.0.0.1:{server.server_port}"
         done = CliRunner().invoke(command, [*words, "--agent", address], catch_exceptions=False)
         assert done.exit_code == 0, done.output
-        return done.output
+        said.append(done.stderr)
+        return done.stdout
 
+    invoke.said = said
     yield invoke
     server.shutdown()
     serving.join(5)
@@ -87,6 +91,14 @@ def test_the_table_shows_a_class_as_a_whole_by_size_and_by_endpoint(run):
     assert sized[:4] == ["vlm", "up_to_1K", "all", "20"]
     assert of_endpoint[:4] == ["vlm", "all", "/v1/chat", "20"]
     assert of_endpoint[-1] == "5850"
+
+
+def test_the_table_says_where_targets_come_from_and_what_a_token_equivalent_is(run, answers):
+    run()
+    assert "target_seconds and slo_baseline_seconds" in run.said[-1]
+    assert "built-in default" in run.said[-1] and "token eq.:" in run.said[-1]
+    run("--json")
+    assert run.said[-1] == ""
 
 
 def test_components_are_a_table_with_what_was_not_passed(run):

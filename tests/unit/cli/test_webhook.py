@@ -101,4 +101,7 @@ def test_a_test_of_all_with_none_configured_is_a_usage_error(tmp_path):
     assert isinstance(done.exception, ConfigError)
     assert done.exception.exit_code == 2
     assert "no destination is configured" in done.exception.message
+    assert str(tmp_path / "config.toml") in done.exception.message
     assert "[[notify.destinations]]" in done.exception.remedy
+    assert "--config FILE" in done.exception.remedy
+    assert "no agent is asked" in done.exception.remedy

@@ -141,7 +141,7 @@ class Demo:
                 f"explorer: http://{layout.config.explore.listen}/   "
                 f"agent: http://{layout.config.http.listen}/metrics"
             )
-            for line in elsewhere(layout.config.http):
+            for line in elsewhere(layout.config.http, layout.config_file):
                 self._announce(line)
             host.go()
             self._watch(supervisor, client, layout, host)
@@ -272,12 +272,13 @@ class Demo:
             time.sleep(POLL_SECONDS)
 
 
-def elsewhere(http: HttpConfig) -> tuple[str, ...]:
+def elsewhere(http: HttpConfig, config_file: Path) -> tuple[str, ...]:
     """How to ask this demo from another terminal, overrides of breakers included."""
     return (
         "ask it from another terminal, for example `hotstage windows`, `hotstage breakers`, after:",
         f"  export {AGENT_VARIABLE}=http://{http.listen} {SOCKET_VARIABLE}={http.socket}",
         f"trip a breaker: hotstage breakers trip host --ttl 1m --socket {http.socket}",
+        f"try its webhooks: hotstage --config {config_file} webhook test --all",
     )
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hotstage.cli.demo.layout import free_ports, lay_out
 from hotstage.cli.demo.run import elsewhere
 from hotstage.config.settings import HttpConfig
@@ -24,6 +26,9 @@ def test_the_explorer_can_have_its_place_too(tmp_path):
 
 
 def test_a_demo_says_how_to_ask_it_from_another_terminal():
-    said = "\n".join(elsewhere(HttpConfig(listen="127.0.0.1:4711", socket="/tmp/d/agent.sock")))
+    said = "\n".join(
+        elsewhere(HttpConfig(listen="127.0.0.1:4711", socket="/tmp/d/agent.sock"), Path("/tmp/d/c.toml"))
+    )
     assert "export HOTSTAGE_AGENT=http://127.0.0.1:4711 HOTSTAGE_SOCKET=/tmp/d/agent.sock" in said
     assert "hotstage breakers trip host --ttl 1m --socket /tmp/d/agent.sock" in said
+    assert "hotstage --config /tmp/d/c.toml webhook test --all" in said
