@@ -38,7 +38,7 @@ def show_all(body: Document) -> None:
     _tell_custom(body["custom"])
     scheduler = body.get("scheduler") or {}
     if scheduler.get("reason"):
-        say(f"waits for a CPU: {scheduler['state']}: {scheduler['reason']}")
+        say(f"run queue (waits for a CPU): {scheduler['state']}: {scheduler['reason']}")
     if others := _other_layers(body["calls"]):
         print_table(("layer, never added to the driver's", "call", "counted", "open"), others, empty="")
     if communicators := body.get("communicators"):

@@ -165,7 +165,7 @@ def test_driver_tracepoints_are_told_with_counts_or_reasons(said) -> None:
 
 
 def test_why_nobody_looks_at_switches_is_told(said) -> None:
-    assert "waits for a CPU: off: no BTF" in said("--all")
+    assert "run queue (waits for a CPU): off: no BTF" in said("--all")
 
 
 def test_a_trial_is_told_once_for_each_library(said) -> None:
