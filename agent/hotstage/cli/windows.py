@@ -9,7 +9,7 @@ import click
 
 from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.synonyms import ITSELF, SynonymCommand
-from hotstage.cli.terminal import clock_time, entity, print_json, print_table
+from hotstage.cli.terminal import clock_time, entity, print_json, print_table, say
 
 
 @click.command(cls=SynonymCommand, synonyms=dict.fromkeys(("list", "status", "show"), ITSELF))
@@ -27,6 +27,8 @@ def windows(state: str, limit: int, as_json: bool, agent_url: str | None) -> Non
         [_row(window) for window in body["windows"]],
         empty="no anomaly window" if state == "all" else f"no {state} anomaly window",
     )
+    if body["windows"]:
+        say("figures of a cause: of an open window as of now, of a closed one as of its last sign", err=True)
 
 
 def _row(window: dict[str, Any]) -> tuple[Any, ...]:
