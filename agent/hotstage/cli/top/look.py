@@ -148,6 +148,10 @@ def _processes(now: Look, frame: Document) -> list[TopProcess]:
     }
     if now.coverage.get("off"):
         governed = {}
+        covered = {
+            pid: {**each, "libraries": [{**library, "state": "off"} for library in each["libraries"]]}
+            for pid, each in covered.items()
+        }
     memory: dict[int, list[Document]] = {}
     # Without probes nobody hears of what is allocated and freed.
     for part in () if now.coverage.get("off") else now.memory["processes"]:

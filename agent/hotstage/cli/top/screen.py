@@ -78,7 +78,7 @@ def heading(top: Top, width: int) -> list[Line]:
                 (f"{rate(host.calls_per_second)} calls/s", ""),
                 (f"{rate(host.errors_per_second)} errors/s", _warn(host.errors_per_second)),
                 (f"without a stage {share(host.unattributed_ratio)}", ""),
-                (f"requests in flight {rate(host.requests_in_flight)}", ""),
+                (f"now: requests in flight {rate(host.requests_in_flight)}", ""),
                 (f"processes {host.processes_watched}", ""),
             ],
             width,

@@ -93,7 +93,7 @@ def test_what_probes_told_is_unknown_once_they_are_off(agent, look):
     host, first = found.host, found.processes[0]
     assert (host.launches_per_second, host.requests_in_flight, first.launches_per_second) == (None,) * 3
     assert (first.sync_wait_threads, first.requests_in_flight, first.probe_cost_ratio) == (None,) * 3
-    assert first.gpu_memory_bytes is None
+    assert (first.gpu_memory_bytes, first.probe_level, first.state) == (None, None, "off")
 
 
 def test_requests_that_nobody_hears_of_are_unknown_and_not_none(agent, look):
