@@ -19,34 +19,12 @@
 #include "include/arguments.h"
 #include "include/call_counts.h"
 #include "include/call_stack.h"
-#include "include/communicators.h"
-#include "include/conflict.h"
-#include "include/graphs.h"
-#include "include/inference.h"
-#include "include/ledger.h"
-#include "include/names.h"
+#include "include/call_effects.h"
+#include "include/call_events.h"
 #include "include/layers.h"
-#include "include/sizes.h"
 #include "include/stream_users.h"
 
 #define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
-#define LAUNCH_CONFIG_STREAM 32 /* offsetof(CUlaunchConfig, hStream), cuda.h */
-
-/* The CUstream of a launch or call, 0 when it has none or cannot be read. */
-static __always_inline __u64 stream_of(struct pt_regs *ctx, __u32 position)
-{
-	__u64 stream = 0, address;
-
-	if (position <= HOTSTAGE_REGISTER_ARGUMENTS)
-		return register_argument(ctx, position);
-	if (position == HOTSTAGE_STREAM_IN_LAUNCH_CONFIG)
-		address = PT_REGS_PARM1(ctx) + LAUNCH_CONFIG_STREAM;
-	else
-		address = stack_argument_address(ctx, position);
-	if (bpf_probe_read_user(&stream, sizeof(stream), (void *)address))
-		count_loss(UNREADABLE_ARGUMENTS);
-	return stream;
-}
 
 /*
  * A stream in a register costs nothing; one in memory is read at the first launch after a mark, at
@@ -94,36 +72,6 @@ static __always_inline void count_launch(struct pt_regs *ctx)
 	if (thread && spec && (has_open_capture(thread, tgid) || launches_graph(spec)))
 		note_graph_work(&key, (__u32)pid_tgid, stream_of(ctx, spec->stream_argument),
 				launches_graph(spec) ? PT_REGS_PARM1(ctx) : 0);
-}
-
-static __always_inline __u64 argument_of(struct pt_regs *ctx, const struct call_spec *spec)
-{
-	__u64 bytes;
-
-	if (spec->effect && !is_of_memory(spec->effect))
-		return PT_REGS_PARM1(ctx);
-	if (!spec->bytes_argument)
-		return 0;
-	if (spec->bytes_argument >= HOTSTAGE_BYTES_IN_2D)
-		return bytes_in_memory(ctx, spec->bytes_argument);
-	bytes = register_argument(ctx, spec->bytes_argument) << (spec->bytes_shift & 3);
-	if (spec->factor_argument)
-		bytes *= register_argument(ctx, spec->factor_argument);
-	return bytes;
-}
-
-/* What the call's effect needs of its arguments at the return. */
-static __always_inline void enter_effect(struct pt_regs *ctx, struct thread_state *thread,
-					 const struct call_spec *spec, __u32 tgid)
-{
-	if (is_of_memory(spec->effect))
-		enter_memory(ctx, thread, spec, tgid);
-	else if (spec->effect == EFFECT_GRAPH && spec->detail == GRAPH_DESTROYED)
-		drop_graph(thread->argument, tgid); /* from here on its handle may be another one's */
-	else if (spec->effect >= EFFECT_FUNCTION_NAMED)
-		thread->second_argument = register_argument(ctx, spec->device_argument);
-	else if (spec->device_argument)
-		thread->ordinal = register_argument(ctx, spec->device_argument);
 }
 
 /* A call of the runtime or of a library: others will stand inside it. */
@@ -196,97 +144,6 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
 	thread->depth++;
 	thread->call = call; /* last: whoever sees the call sees its time */
 	return 1;
-}
-
-/* A call that succeeded says which device a context or an ordinal is. */
-static __always_inline void apply_effect(struct thread_state *thread, const struct call_spec *spec,
-					 __u32 tgid)
-{
-	struct context_key context = {.context = thread->argument, .tgid = tgid};
-	struct device_key device = {.tgid = tgid, .ordinal = thread->ordinal};
-	struct device_uuid uuid;
-	__u32 ordinal = thread->ordinal, effect = spec->effect, *known;
-
-	switch (effect) {
-	case EFFECT_CONTEXT_NEW:
-		if (bpf_probe_read_user(&context.context, sizeof(context.context),
-					(void *)thread->argument))
-			count_loss(UNREADABLE_ARGUMENTS);
-		else if (bpf_map_update_elem(&contexts, &context, &ordinal, BPF_ANY))
-			count_loss(LOST_CONTEXTS);
-		else if (spec->detail == HOTSTAGE_PRIMARY_CONTEXT)
-			hold_primary(tgid, ordinal, context.context);
-		break;
-	case EFFECT_CONTEXT_PUSH:
-		thread->pushed_device = thread->device;
-		thread->pushed_context = thread->context;
-		thread->context = thread->argument;
-		known = bpf_map_lookup_elem(&contexts, &context);
-		thread->device = known ? *known : HOTSTAGE_NO_DEVICE;
-		break;
-	case EFFECT_CONTEXT_CURRENT:
-		thread->context = thread->argument;
-		known = bpf_map_lookup_elem(&contexts, &context);
-		thread->device = known ? *known : HOTSTAGE_NO_DEVICE;
-		break;
-	case EFFECT_CONTEXT_POP:
-		thread->device = thread->pushed_device;
-		thread->context = thread->pushed_context;
-		break;
-	case EFFECT_FUNCTION_NAMED:
-	case EFFECT_FUNCTION_OF:
-		note_function(thread, tgid, effect);
-		break;
-	case EFFECT_STREAM_NEW:
-		note_stream(thread, tgid);
-		break;
-	case EFFECT_DEVICE_UUID:
-		if (bpf_probe_read_user(&uuid, sizeof(uuid), (void *)thread->argument))
-			count_loss(UNREADABLE_ARGUMENTS);
-		else if (bpf_map_update_elem(&device_uuids, &device, &uuid, BPF_ANY))
-			count_loss(LOST_CONTEXTS);
-		break;
-	}
-}
-
-/*
- * Slow and failed calls are rare things, told one by one, at most one in event_gap_ns by each
- * thread.
- */
-static __always_inline void tell_call(struct pt_regs *ctx, struct thread_state *thread,
-				      const struct call_key *key, __u32 tid, __u64 now,
-				      __u64 duration, __u64 bytes, __s32 result)
-{
-	__u32 zero = 0;
-	struct hotstage_settings *limits = bpf_map_lookup_elem(&settings, &zero);
-	struct call_event *event;
-
-	if (!limits || (!result && (!limits->slow_call_ns || duration < limits->slow_call_ns)))
-		return;
-	if (now - thread->event_ns < limits->event_gap_ns)
-		return;
-	thread->event_ns = now;
-	tell_stack(ctx, thread, key, tid, now, duration, result);
-	event = bpf_ringbuf_reserve(&events, sizeof(struct call_event), 0);
-	if (!event) {
-		count_loss(LOST_EVENTS_RING);
-		return;
-	}
-	event->kind = result ? EVENT_CALL_ERROR : EVENT_CALL_SLOW;
-	event->tgid = key->tgid;
-	event->tid = tid;
-	event->result = result;
-	event->ended_ns = now;
-	event->duration_ns = duration;
-	event->bytes = bytes;
-	event->stream = thread->stream;
-	event->request_hash = thread->request_hash;
-	event->call = key->call;
-	event->stage = key->stage;
-	event->modality = key->modality;
-	event->device = key->device;
-	event->pad[0] = event->pad[1] = event->pad[2] = 0;
-	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
 /* FFmpeg says by this that a stream is at its end: AVERROR_EOF, error.h */

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * What a call does besides being counted: what is kept of it at its entry, and what its success says of
+ * contexts, devices, functions, streams, memory, graphs and communicators.
+ */
+#ifndef HOTSTAGE_CALL_EFFECTS_H
+#define HOTSTAGE_CALL_EFFECTS_H
+
+#include "communicators.h"
+#include "conflict.h"
+#include "graphs.h"
+#include "inference.h"
+#include "ledger.h"
+#include "names.h"
+#include "sizes.h"
+
+#define LAUNCH_CONFIG_STREAM 32 /* offsetof(CUlaunchConfig, hStream), cuda.h */
+
+/* The CUstream of a launch or call, 0 when it has none or cannot be read. */
+static __always_inline __u64 stream_of(struct pt_regs *ctx, __u32 position)
+{
+	__u64 stream = 0, address;
+
+	if (position <= HOTSTAGE_REGISTER_ARGUMENTS)
+		return register_argument(ctx, position);
+	if (position == HOTSTAGE_STREAM_IN_LAUNCH_CONFIG)
+		address = PT_REGS_PARM1(ctx) + LAUNCH_CONFIG_STREAM;
+	else
+		address = stack_argument_address(ctx, position);
+	if (bpf_probe_read_user(&stream, sizeof(stream), (void *)address))
+		count_loss(UNREADABLE_ARGUMENTS);
+	return stream;
+}
+
+static __always_inline __u64 argument_of(struct pt_regs *ctx, const struct call_spec *spec)
+{
+	__u64 bytes;
+
+	if (spec->effect && !is_of_memory(spec->effect))
+		return PT_REGS_PARM1(ctx);
+	if (!spec->bytes_argument)
+		return 0;
+	if (spec->bytes_argument >= HOTSTAGE_BYTES_IN_2D)
+		return bytes_in_memory(ctx, spec->bytes_argument);
+	bytes = register_argument(ctx, spec->bytes_argument) << (spec->bytes_shift & 3);
+	if (spec->factor_argument)
+		bytes *= register_argument(ctx, spec->factor_argument);
+	return bytes;
+}
+
+/* What the call's effect needs of its arguments at the return. */
+static __always_inline void enter_effect(struct pt_regs *ctx, struct thread_state *thread,
+					 const struct call_spec *spec, __u32 tgid)
+{
+	if (is_of_memory(spec->effect))
+		enter_memory(ctx, thread, spec, tgid);
+	else if (spec->effect == EFFECT_GRAPH && spec->detail == GRAPH_DESTROYED)
+		drop_graph(thread->argument, tgid); /* from here on its handle may be another one's */
+	else if (spec->effect >= EFFECT_FUNCTION_NAMED)
+		thread->second_argument = register_argument(ctx, spec->device_argument);
+	else if (spec->device_argument)
+		thread->ordinal = register_argument(ctx, spec->device_argument);
+}
+
+/* A call that succeeded says which device a context or an ordinal is. */
+static __always_inline void apply_effect(struct thread_state *thread, const struct call_spec *spec,
+					 __u32 tgid)
+{
+	struct context_key context = {.context = thread->argument, .tgid = tgid};
+	struct device_key device = {.tgid = tgid, .ordinal = thread->ordinal};
+	struct device_uuid uuid;
+	__u32 ordinal = thread->ordinal, effect = spec->effect, *known;
+
+	switch (effect) {
+	case EFFECT_CONTEXT_NEW:
+		if (bpf_probe_read_user(&context.context, sizeof(context.context),
+					(void *)thread->argument))
+			count_loss(UNREADABLE_ARGUMENTS);
+		else if (bpf_map_update_elem(&contexts, &context, &ordinal, BPF_ANY))
+			count_loss(LOST_CONTEXTS);
+		else if (spec->detail == HOTSTAGE_PRIMARY_CONTEXT)
+			hold_primary(tgid, ordinal, context.context);
+		break;
+	case EFFECT_CONTEXT_PUSH:
+		thread->pushed_device = thread->device;
+		thread->pushed_context = thread->context;
+		thread->context = thread->argument;
+		known = bpf_map_lookup_elem(&contexts, &context);
+		thread->device = known ? *known : HOTSTAGE_NO_DEVICE;
+		break;
+	case EFFECT_CONTEXT_CURRENT:
+		thread->context = thread->argument;
+		known = bpf_map_lookup_elem(&contexts, &context);
+		thread->device = known ? *known : HOTSTAGE_NO_DEVICE;
+		break;
+	case EFFECT_CONTEXT_POP:
+		thread->device = thread->pushed_device;
+		thread->context = thread->pushed_context;
+		break;
+	case EFFECT_FUNCTION_NAMED:
+	case EFFECT_FUNCTION_OF:
+		note_function(thread, tgid, effect);
+		break;
+	case EFFECT_STREAM_NEW:
+		note_stream(thread, tgid);
+		break;
+	case EFFECT_DEVICE_UUID:
+		if (bpf_probe_read_user(&uuid, sizeof(uuid), (void *)thread->argument))
+			count_loss(UNREADABLE_ARGUMENTS);
+		else if (bpf_map_update_elem(&device_uuids, &device, &uuid, BPF_ANY))
+			count_loss(LOST_CONTEXTS);
+		break;
+	}
+}
+
+#endif
