@@ -34,10 +34,20 @@ PREBUILT = Path(os.environ["HOTSTAGE_TEST_TARGETS"]) if "HOTSTAGE_TEST_TARGETS" 
 DEADLINE_SECONDS = 20.0
 
 
+ON_EVERY_WAY = ("test_counts", "test_in_flight", "test_requests", "test_layers", "test_ledger")
+"""Modules that `make test` runs by every compiler and on every rung. The others have rung P and bcc in `make
+long` alone: what differs there is how programs are loaded and attached, and these show that.
+"""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.kernel)
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.kernel)
+        is_other_way = "[bcc, rung M" in item.name or "[libbpf, rung P" in item.name
+        if is_other_way and item.path.stem not in ON_EVERY_WAY:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")

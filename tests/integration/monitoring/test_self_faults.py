@@ -14,7 +14,7 @@ from support.alert_faults import LAST, ON_FIVE_HOSTS
 from support.five_hosts import SLOW_FROM_SECONDS, end_idle, five_hosts
 from support.monitoring import wait_for
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(180)]
 
 QUIET_SECONDS = SLOW_FROM_SECONDS - 3
 
