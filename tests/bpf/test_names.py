@@ -133,6 +133,7 @@ def caller_of(workload: Workload, row: np.ndarray) -> str:
 
 
 def test_the_stack_of_a_failing_call_names_who_made_it(probes: Probes, workload: Workload) -> None:
+    probes.maps.names.drain_stacks()  # of calls that failed before
     workload.call("waited_event", 3, 0)
     rows = stacks_of(probes, workload)
     assert rows["kind"].tolist() == [EventKind.CALL_ERROR] * 3 and rows["result"].tolist() == [1] * 3

@@ -34,14 +34,13 @@ class SchedulingCounts:
         self.switches = Tally(metrics.SWITCHES)
 
     def add(self, step: SchedulingStep, stages: StageLabels) -> None:
+        """A stage whose threads are watched has all states: none of one is a count, not a gap."""
         for (label, _), added in step.by_stage.items():
             stage = stages[label]
             for state, place in _STATES.items():
-                if added.sums[place] > 0:
-                    self.off_cpu.add((stage, state), float(added.sums[place]))
+                self.off_cpu.add((stage, state), float(added.sums[place]))
             for kind, place in _KINDS.items():
-                if added.sums[place] > 0:
-                    self.switches.add((stage, kind), float(added.sums[place]))
+                self.switches.add((stage, kind), float(added.sums[place]))
             if added.waits.any():
                 waited = float(added.sums[scheduling.WOKEN] + added.sums[scheduling.PREEMPTED])
                 self.waits.merge((stage,), _buckets(added.waits), waited)

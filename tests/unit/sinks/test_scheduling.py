@@ -24,10 +24,15 @@ def test_times_and_switches_go_to_their_stage():
         counts.add(step(), StageLabels())
     assert dict(counts.off_cpu.items()) == {
         ("vision_encode", "asleep"): 8.0,
+        ("vision_encode", "asleep_in_call"): 0.0,
         ("vision_encode", "woken"): 1.0,
         ("vision_encode", "preempted"): 0.5,
+        ("vision_encode", "reclaiming"): 0.0,
     }
-    assert dict(counts.switches.items()) == {("vision_encode", "involuntary"): 6.0}
+    assert dict(counts.switches.items()) == {
+        ("vision_encode", "voluntary"): 0.0,
+        ("vision_encode", "involuntary"): 6.0,
+    }
     assert len(counts.waits) == 0
 
 
