@@ -19,7 +19,7 @@ from hotstage.probes.loader.base import Rung
 SCHEMA = json.loads((Path(__file__).parents[1] / "contracts/schemas/bench.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("rung", [Rung.SESSION, Rung.MULTI])
+@pytest.mark.parametrize("rung", [Rung.SESSION, pytest.param(Rung.MULTI, marks=pytest.mark.long)])
 def test_overhead_counts_every_call_and_keeps_its_budget(objects: Path, rung: Rung) -> None:
     report = overhead_report(rung, rounds=60)
     jsonschema.validate(report, SCHEMA)

@@ -14,7 +14,11 @@ import pytest
 from fake_agent import FakeAgent
 from view import View
 
-pytestmark = [pytest.mark.browser, pytest.mark.host]  # its budgets are of a machine of its own
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.host,
+    pytest.mark.long,
+]  # its budgets are of a machine of its own
 
 PLOT = "document.querySelector('#heat-figure .js-plotly-plot')"
 WORK = """() => { const began = performance.now(); let sum = 0;

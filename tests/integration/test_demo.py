@@ -110,6 +110,7 @@ def test_a_stalled_encoder_is_caught_named_and_delivered():
     assert report["agent"]["rss_bytes"] <= 100 << 20
 
 
+@pytest.mark.long
 def test_a_hung_server_is_caught_although_its_health_is_green():
     report = demo("--fault", "hang@10-20", seconds=28, seed=4712)
     fault = the_fault(report)

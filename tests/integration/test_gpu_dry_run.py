@@ -93,6 +93,7 @@ def table(report: dict[str, Any], stage: str, name: str) -> Any:
 
 
 @pytest.mark.kernel
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_stage_passes_and_names_what_needs_a_gpu(tmp_path: Path) -> None:
     code, report, said = run(tmp_path / "out")

@@ -64,10 +64,11 @@ class Terminal:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """The other screen, keys at once; a resize wakes, SIGTERM and SIGHUP end, SIGTSTP lends it back."""
+        """The other screen, keys at once; a resize wakes, Ctrl-C, SIGTERM, SIGHUP end, SIGTSTP lends it back."""
         before = termios.tcgetattr(sys.stdin)
         handlers: dict[int, Callable[[int, FrameType | None], object]] = {
             signal.SIGWINCH: self.wake,
+            signal.SIGINT: signal.default_int_handler,  # a shell has what runs beside it ignore Ctrl-C
             signal.SIGTERM: _end,
             signal.SIGHUP: _end,
             signal.SIGTSTP: lambda number, frame: self._lend(before),
