@@ -6,6 +6,7 @@ One that is not installed or does not attach is left out, with its reason; the r
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -99,15 +100,24 @@ def _wait_until_probed(variant: Variant, process: subprocess.Popen[bytes], said:
     say.
     """
     deadline = time.monotonic() + _ATTACH_SECONDS
-    descriptors = Path(f"/proc/{process.pid}/fd")
     while time.monotonic() < deadline:
         if process.poll() is not None:
             said.seek(0)
             lines = said.read()[-2000:].decode(errors="replace").strip().splitlines() or ["without a word"]
             raise PreflightError(f"{variant.command} ended with {process.returncode}: {lines[-1]}")
-        names = [str(entry.readlink()) for entry in descriptors.iterdir()]
+        names = _open_files(process.pid)
         if any("bpf-prog" in name for name in names) and any("perf_event" in name for name in names):
             time.sleep(_LAST_PROBE_SECONDS)
             return
         time.sleep(0.05)
     raise PreflightError(f"{variant.command} was not attached within {_ATTACH_SECONDS:.0f} s")
+
+
+def _open_files(pid: int) -> list[str]:
+    """What its descriptors are of; those that close meanwhile are left out."""
+    names = []
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                names.append(str(entry.readlink()))
+    return names

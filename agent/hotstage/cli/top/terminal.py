@@ -64,7 +64,7 @@ class Terminal:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """The other screen, keys at once; a resize wakes, Ctrl-C, SIGTERM, SIGHUP end, SIGTSTP lends it back."""
+        """The other screen, keys at once; a resize wakes, Ctrl-C and SIGTERM end, SIGTSTP lends it back."""
         before = termios.tcgetattr(sys.stdin)
         handlers: dict[int, Callable[[int, FrameType | None], object]] = {
             signal.SIGWINCH: self.wake,
