@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.bpf.targets import Target
 
 from hotstage.probes.catalogue import CUDA_DRIVER, LIBRARIES, MARKS
 from hotstage.probes.catalogue.placement import CODE_BYTES, place
@@ -261,3 +262,17 @@ def start_workload(build: Build) -> Iterator[Callable[[], Workload]]:
     yield start
     for target in started:
         target.close()
+
+
+@pytest.fixture
+def start_target() -> Iterator[Callable[..., Target]]:
+    """Starts processes that open libraries; the words are a command that such a process replaces."""
+    targets: list[Target] = []
+
+    def start(*prefix: str) -> Target:
+        targets.append(Target(prefix))
+        return targets[-1]
+
+    yield start
+    for target in targets:
+        target.end()

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,22 +23,9 @@ from hotstage.probes.loader.libbpf import LibbpfLoader
 from hotstage.simhost import build
 
 sys.path.insert(0, str(Path(__file__).parent))
-from targets import Target, build_library
+from targets import build_library
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture
-def start_target() -> Iterator[Callable[..., Target]]:
-    targets: list[Target] = []
-
-    def start(*prefix: str) -> Target:
-        targets.append(Target(prefix))
-        return targets[-1]
-
-    yield start
-    for target in targets:
-        target.end()
 
 
 def look() -> list[dict[str, Any]]:

@@ -71,19 +71,6 @@ def engine() -> Iterator[ProbeEngine]:
     engine.close()
 
 
-@pytest.fixture
-def start_target() -> Iterator[Callable[..., Target]]:
-    targets: list[Target] = []
-
-    def start(*prefix: str) -> Target:
-        targets.append(Target(prefix))
-        return targets[-1]
-
-    yield start
-    for target in targets:
-        target.end()
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_caller(tmp_path_factory.mktemp("caller"))

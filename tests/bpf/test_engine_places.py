@@ -50,19 +50,6 @@ def engine() -> Iterator[ProbeEngine]:
     engine.close()
 
 
-@pytest.fixture
-def start_target() -> Iterator[Callable[..., Target]]:
-    targets: list[Target] = []
-
-    def start(*prefix: str) -> Target:
-        targets.append(Target(prefix))
-        return targets[-1]
-
-    yield start
-    for target in targets:
-        target.end()
-
-
 class Overlay:
     """Two overlay mounts of one image, as two containers have them."""
 

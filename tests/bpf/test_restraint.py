@@ -42,19 +42,6 @@ def start_engine() -> Iterator[StartEngine]:
         engine.close()
 
 
-@pytest.fixture
-def start_target() -> Iterator[Callable[[], Target]]:
-    targets: list[Target] = []
-
-    def start() -> Target:
-        targets.append(Target())
-        return targets[-1]
-
-    yield start
-    for target in targets:
-        target.end()
-
-
 def library_of(engine: ProbeEngine, pid: int) -> LibraryCoverage | None:
     found = [
         lib for process in engine.coverage().processes if process.pid == pid for lib in process.libraries
