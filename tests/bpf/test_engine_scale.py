@@ -164,7 +164,7 @@ def test_churn_of_five_hundred_processes_leaks_nothing_and_loses_no_call(
 
     def rows() -> int:
         keys = engine.read_slow().keys["tgid"]
-        return int(np.isin(keys, pids).sum() + np.isin(engine.threads()["tgid"], pids).sum())
+        return int(np.isin(keys, pids).sum() + np.isin(engine.unmarked.threads()["tgid"], pids).sum())
 
     wait_until(lambda: rows() == 0, "the entries of the dead are removed", 10.0)
     wait_until(lambda: set(engine.pids()) & set(pids) == set(), "the exits are noticed")

@@ -91,7 +91,7 @@ class Told:
         return np.concatenate(self._batches)
 
     def own_stage(self, name: str) -> int:
-        names = self.engine.stage_names()
+        names = self.engine.told.stage_names()
         return next(stage for (pid, stage), known in names.items() if (pid, known) == (self.pid, name))
 
 
@@ -149,7 +149,7 @@ def test_a_batch_gives_each_member_its_own_tokens(engine: ProbeEngine, start: St
         rid: {Stage.llm_prefill: prompt, **({Stage.llm_decode: count - 1} if count > 1 else {})}
         for rid, (prompt, count) in wanted.items()
     }
-    assert "draft_tokens" in engine.stage_names().values()
+    assert "draft_tokens" in engine.told.stage_names().values()
     for row in rows:
         prompt, count = wanted.pop(row["id"].decode())
         assert row["stages"]["tokens"][Stage.llm_prefill] == prompt
@@ -261,7 +261,7 @@ def test_a_batch_has_what_its_thread_did_and_a_request_what_was_done_for_it_alon
     assert batches["batch"]["members_total"].tolist() == [3, 100, 100, 1]
     assert batches["work"]["launches"].tolist() == [5 + 7 + 11] * 4
     assert {row["id"]: int(row["launches"]) for row in rows if row["launches"]} == {b"r-0": 3 * 3}
-    assert engine.stage_names()[(process.pid, told.own_stage("my_reranker"))] == "my_reranker"
+    assert engine.told.stage_names()[(process.pid, told.own_stage("my_reranker"))] == "my_reranker"
 
 
 def kinds_of(engine: ProbeEngine, pid: int) -> set[str]:
@@ -289,7 +289,7 @@ def test_an_agent_that_comes_later_learns_the_names_of_stages(engine: ProbeEngin
         process.stdin.write(name + "\n")
         process.stdin.flush()
         refused = line_of(process)
-    names = {name for (pid, _), name in engine.stage_names().items() if pid == process.pid}
+    names = {name for (pid, _), name in engine.told.stage_names().items() if pid == process.pid}
     assert {"before anybody came", "gr____er_[0m" + "x" * 19} <= names
     assert (len(names), refused) == (32, "10")
 
@@ -304,13 +304,13 @@ def test_names_outlive_their_process_for_its_finished_requests(start: Start) -> 
         process.stdin.write("reranked\n")
         process.stdin.flush()
         line_of(process)
-        mine = {key: name for key, name in hasty.stage_names().items() if key[0] == process.pid}
+        mine = {key: name for key, name in hasty.told.stage_names().items() if key[0] == process.pid}
         assert "reranked" in mine.values()
         process.stdin.close()
         process.wait(20)
         wait_until(lambda: process.pid not in hasty.pids(), "the exit is noticed")
         time.sleep(0.15)
         hasty.read_slow()
-        assert mine.items() <= hasty.stage_names().items()
+        assert mine.items() <= hasty.told.stage_names().items()
     finally:
         hasty.close()

@@ -152,7 +152,7 @@ def test_the_launches_of_an_untouched_program_count_for_its_stages(engine: Probe
     wait_until(lambda: is_attached(engine, program.pid), "driver and marks are attached")
     program.do("serve")
     assert launches_by_stage(engine, program.pid) == TRUTH
-    sources = engine.launches_by_source()[program.pid]
+    sources = engine.unmarked.launches_by_source()[program.pid]
     outside = TRUTH.get(NO_STAGE, 0)
     assert (sources.mark, sources.nvtx, sources.none) == (0, sum(TRUTH.values()) - outside, outside)
 

@@ -102,7 +102,7 @@ class Watch:
         clock = SystemClock()
         self._engine = ProbeEngine(ProbesConfig(xid=False), clock)
         self._engine.start()
-        self._attribution = Attribution(StagesConfig(), self._engine, clock, directory)
+        self._attribution = Attribution(StagesConfig(), self._engine.unmarked, clock, directory)
         self._attribution.start()
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ def is_attached(engine, pid):
 
 def look(engine, clock):
     sample = engine.read_fast()
-    return snapshot(sample, clock, CALLS, Places(engine.contexts(), engine.device_uuids()))
+    return snapshot(sample, clock, CALLS, Places(engine.told.contexts(), engine.told.device_uuids()))
 
 
 def stuck(taken, pid):

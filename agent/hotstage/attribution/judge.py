@@ -37,7 +37,7 @@ _NO_FLAGS = RuleFlag(0)
 
 
 class Probes(Protocol):
-    """What is asked of the probes and told to them; `ProbeEngine` has it."""
+    """What is asked of the probes and told to them; `UnmarkedWork` has it."""
 
     def threads(self) -> NDArray[np.void]: ...
 

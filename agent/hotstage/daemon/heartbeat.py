@@ -89,7 +89,7 @@ def signs_of(engine: ProbeEngine, publisher: Publisher) -> Signs:
     """As of now."""
     return Signs(
         rings_are_drained=engine.rings_are_drained(),
-        discovery_runs=engine.is_following,
+        discovery_runs=engine.following.is_running,
         journal_runs=publisher.is_writing,
     )
 
@@ -97,8 +97,9 @@ def signs_of(engine: ProbeEngine, publisher: Publisher) -> Signs:
 def status_line(engine: ProbeEngine, devices: DevicesState) -> str:
     """`attached: 96 points in 2 processes, rung S through libbpf; …`: no name that a target chose."""
     processes = len(engine.pids())
-    attached = f"{engine.attached_points()} points in {processes} process{'es' * (processes != 1)}"
-    kernel_log = f"kernel log through {engine.kernel_log}" if engine.kernel_log else "kernel log not read"
+    attached = f"{engine.following.books.counts()[0]} points in {processes} process{'es' * (processes != 1)}"
+    through = engine.beside.xid.side.through
+    kernel_log = f"kernel log through {through}" if through else "kernel log not read"
     return (
         f"attached: {attached}, rung {engine.rung} through {engine.loader}; {kernel_log}; "
         f"GPU values: {devices.value}"

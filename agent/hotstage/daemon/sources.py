@@ -82,7 +82,7 @@ class LiveSources:
         self._lossy_ns: int | None = None
         self.events_expired = 0
         """Events that no notifier fetched within the retention; they are gone."""
-        self._requests = RequestLog(clock, own_names=engine.stage_names)
+        self._requests = RequestLog(clock, own_names=engine.told.stage_names)
         self._call_names = {call_id: call.name for call_id, call in calls_by_id().items()}
 
     def remember(self, sample: FastSample, devices: DeviceSample) -> None:
@@ -104,7 +104,7 @@ class LiveSources:
         return {
             **self._engine.coverage().as_json(),
             "wall_offset_ns": self._clock.wall_ns_of(0),
-            "shared_streams": shared_streams(conflict.streams(), self._engine.stage_names()),
+            "shared_streams": shared_streams(conflict.streams(), self._engine.told.stage_names()),
             "conflicts": dict(conflict.outcomes()),
         }
 
@@ -170,7 +170,7 @@ class LiveSources:
             late_ticks=own.late_ticks,
             fast_tick_p99_seconds=own.fast_tick_p99_seconds,
             slow_tick_p99_seconds=own.slow_tick_p99_seconds,
-            attached_symbols=self._engine.points_in_use(),
+            attached_symbols=self._engine.following.books.points_in_use(),
             missed_symbols=sum(not each.is_expected for each in coverage.missed),
             map_bytes=own.map_bytes,
             levels=levels_of(coverage.governor),
@@ -178,7 +178,7 @@ class LiveSources:
             page_dropped=page_dropped,
             is_ticking=not self._is_late(self._seconds_since_tick()),
             losses=coverage.losses,
-            launches=asdict(self._engine.launch_totals()),
+            launches=asdict(self._engine.counted.launch_totals()),
             sink_errors=sink_errors,
             journal=self._publisher.journal_state(),
             outbox=waiting,

@@ -94,7 +94,7 @@ def _probes(source: Source, folder: Path, clock: Clock) -> Iterator[ProbeEngine]
     engine = ProbeEngine(ProbesConfig(xid=False, driver=False), clock)
     engine.start()
     try:
-        attribution = Attribution(source.config, engine, clock, folder)
+        attribution = Attribution(source.config, engine.unmarked, clock, folder)
         attribution.start()
         try:
             yield engine

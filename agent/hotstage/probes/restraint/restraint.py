@@ -19,8 +19,10 @@ import numpy as np
 from hotstage.clock import Clock
 from hotstage.config.governor import GovernorConfig
 from hotstage.config.settings import ProbesConfig
+from hotstage.probes.counted import Counted
 from hotstage.probes.discovery.watch import Watch
 from hotstage.probes.loader.base import Loader
+from hotstage.probes.maps.guarded import GuardedMaps
 from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.maps.levels import Level, LevelMaps, rest
 from hotstage.probes.restraint.books import RestrainedAttachments
@@ -28,7 +30,6 @@ from hotstage.probes.restraint.costs import Costs, calibrate
 from hotstage.probes.restraint.deny import DenyList, HostVersions
 from hotstage.probes.restraint.governor import CallClasses, Governor, GovernorView, Hits, Step, cpu_of
 from hotstage.probes.samples import CallSample, FastSample
-from hotstage.probes.totals import TotalsBook
 
 log = logging.getLogger(__name__)
 
@@ -59,19 +60,13 @@ class Restraint:
         with_nvtx = self._config.nvtx_torch
         self._governor.costs = calibrate(loader, maps, self._levels, self._clock, with_nvtx=with_nvtx)
 
-    def follow(
-        self,
-        books: RestrainedAttachments,
-        maps: KernelMaps,
-        maps_lock: threading.Lock,
-        totals: TotalsBook,
-    ) -> None:
+    def follow(self, books: RestrainedAttachments, guarded: GuardedMaps, counted: Counted) -> None:
         """What is held back from now on, and where calls in flight are counted that nobody will see end."""
         threads_fd = self._threads_fd
 
         def end(pids: Collection[int] | None) -> None:
-            with maps_lock:
-                end_work(maps, threads_fd, totals, pids)
+            with guarded.held() as maps:
+                end_work(maps, threads_fd, counted, pids)
 
         self._books, self._end_work = books, end
         if self._off is not None:
@@ -189,13 +184,13 @@ class Restraint:
                 log.exception("probes cannot be taken out or back")
 
 
-def end_work(maps: KernelMaps, threads_fd: int, totals: TotalsBook, pids: Collection[int] | None) -> None:
+def end_work(maps: KernelMaps, threads_fd: int, counted: Counted, pids: Collection[int] | None) -> None:
     """What processes (None: all) had in flight when their probes went: calls are made and counted, requests
     are gone, no thread is in a stage. Only while no program runs for them; the caller holds the maps' lock.
     """
     threads = maps.threads()
     if pids is not None:
         threads = threads[np.isin(threads["tgid"], np.fromiter(pids, np.uint32, len(pids)))]
-    totals.keep_threads(threads)
+    counted.keep_open_calls(threads)
     rest(threads_fd, threads)
     maps.drop_requests(pids)
