@@ -163,12 +163,15 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	__s32 result = (__s32)PT_REGS_RC(ctx);
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
-	struct call_key key = key_of(thread, tgid, cookie);
+	struct call_key key;
 	struct made_communicators made = {};
 	struct call_stat *stat;
 
 	if (!spec)
 		return;
+	if (thread && thread->tgid != tgid)
+		thread = 0; /* a dead thread's, whose id a child has that was forked inside the call */
+	key = key_of(thread, tgid, cookie);
 	if (thread && thread->depth) {
 		if (thread->stack_pointer < stack_pointer)
 			abandon_calls(thread, tgid, stack_pointer, 0);
@@ -180,6 +183,8 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 		if (!spec->effect || is_of_memory(spec->effect) ||
 		    (is_outer && spec->effect == EFFECT_COMMUNICATOR_USE))
 			bytes = thread->argument;
+	} else if (now - since_ns > HOTSTAGE_SEAL_NS) {
+		since_ns = 0;
 	}
 	if (!since_ns) {
 		if (thread && thread->counted_at_entry)
@@ -291,10 +296,12 @@ int timed_session(struct pt_regs *ctx)
 	__u64 *since_ns = bpf_session_cookie();
 
 	if (bpf_session_is_return()) {
-		leave_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 0);
+		leave_call(ctx, bpf_get_attach_cookie(ctx), sealed(*since_ns), 0);
 	} else {
-		*since_ns = bpf_ktime_get_ns();
-		if (!enter_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 0))
+		__u64 now = bpf_ktime_get_ns();
+
+		*since_ns = sealed(now);
+		if (!enter_call(ctx, bpf_get_attach_cookie(ctx), now, 0))
 			return 1; /* no trap at the return */
 	}
 	return 0;
@@ -306,10 +313,12 @@ int outer_session(struct pt_regs *ctx)
 	__u64 *since_ns = bpf_session_cookie();
 
 	if (bpf_session_is_return()) {
-		leave_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 1);
+		leave_call(ctx, bpf_get_attach_cookie(ctx), sealed(*since_ns), 1);
 	} else {
-		*since_ns = bpf_ktime_get_ns();
-		enter_call(ctx, bpf_get_attach_cookie(ctx), *since_ns, 1);
+		__u64 now = bpf_ktime_get_ns();
+
+		*since_ns = sealed(now);
+		enter_call(ctx, bpf_get_attach_cookie(ctx), now, 1);
 	}
 	return 0;
 }

@@ -10,6 +10,19 @@
 #include "arguments.h"
 #include "call_counts.h"
 
+/*
+ * Whose a call is that its link keeps the start of: the thread's that entered it. Whoever forks inside a call
+ * has its child return from it, too, with a copy of what the link keeps, and the call was made once. So the
+ * thread's id is laid over the start's high bits: to another thread it is no time within HOTSTAGE_SEAL_NS.
+ */
+#define HOTSTAGE_SEAL_SHIFT 42
+#define HOTSTAGE_SEAL_NS (1ULL << (HOTSTAGE_SEAL_SHIFT - 1)) /* 36 minutes */
+
+static __always_inline __u64 sealed(__u64 since_ns)
+{
+	return since_ns ^ (__u64)(__u32)bpf_get_current_pid_tgid() << HOTSTAGE_SEAL_SHIFT;
+}
+
 /* The innermost call has left. What was around it is in flight again. */
 static __always_inline void pop_call(struct thread_state *thread)
 {

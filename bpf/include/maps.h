@@ -53,12 +53,17 @@ HOTSTAGE_RING(events, 4194304);
 HOTSTAGE_RING(urgent, 262144);
 HOTSTAGE_MAPPED_ARRAY(losses, __u64, HOTSTAGE_LOSSES);
 
-static __always_inline void count_loss(__u32 loss)
+static __always_inline void count_losses(__u32 loss, __u64 count)
 {
 	__u64 *lost = bpf_map_lookup_elem(&losses, &loss);
 
 	if (lost)
-		__sync_fetch_and_add(lost, 1);
+		__sync_fetch_and_add(lost, count);
+}
+
+static __always_inline void count_loss(__u32 loss)
+{
+	count_losses(loss, 1);
 }
 
 /* How many entries of a kind the process holds; NULL where process_shares is full. */
@@ -105,10 +110,15 @@ static __always_inline struct thread_state *current_thread(__u32 tgid, __u32 tid
 	if (thread && thread->tgid == tgid)
 		return thread;
 
-	/* New, or the id of a dead thread come back in another process. */
+	/*
+	 * New, or the id of a dead thread come back in another process; nobody will know any more in which
+	 * calls that one died.
+	 */
 	blank = bpf_map_lookup_elem(&thread_blank, &zero);
 	if (!blank)
 		return 0;
+	if (thread && thread->depth)
+		count_losses(LOST_FRAMES, thread->depth);
 	bpf_map_update_elem(&threads, &tid, blank, BPF_ANY);
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread)

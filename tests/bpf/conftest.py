@@ -39,6 +39,8 @@ ON_EVERY_WAY = ("test_counts", "test_in_flight", "test_requests", "test_layers",
 """Modules that `make test` runs by every compiler and on every rung. The others have rung P and bcc in `make
 long` alone: what differs there is how programs are loaded and attached, and these show that.
 """
+BY_BOTH_COMPILERS = ("test_hostile_calls",)
+"""Modules that `make test` runs on rung S and by bcc alone: what rung M does otherwise, bcc shows, too."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,6 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         item.add_marker(pytest.mark.kernel)
         is_other_way = "[bcc, rung M" in item.name or "[libbpf, rung P" in item.name
+        if item.path.stem in BY_BOTH_COMPILERS:
+            is_other_way = "[libbpf, rung P" in item.name or "[libbpf, rung M" in item.name
         if is_other_way and item.path.stem not in ON_EVERY_WAY:
             item.add_marker(pytest.mark.long)
 

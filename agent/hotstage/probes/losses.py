@@ -56,7 +56,7 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "raise probes.histogram_slots",
     ),
     "lost_frames": LossMeaning(
-        "a call was nested too deep for its thread's state",
+        "a call was nested too deep for its thread's state, or its thread's id came back while it was open",
         "its latency is missing, on rungs M and P its count too",
         "nothing to do where it stays small; report the library that nests so deep",
     ),
@@ -76,7 +76,7 @@ MEANINGS: Mapping[str, LossMeaning] = {
         _ENVIRONMENT,
     ),
     "unmatched_returns": LossMeaning(
-        "a call returned whose entry was not seen, it began before the probes were attached",
+        "a call returned whose entry was not seen: it began before the attach, or before a fork",
         "that call is not counted",
         "none needed right after the start or an attach; else report it",
     ),

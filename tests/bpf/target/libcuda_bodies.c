@@ -10,6 +10,7 @@
 #define BODY(name) __attribute__((visibility("hidden"))) int body_##name
 
 jmp_buf *target_escape;
+int (*target_call_back)(void);
 
 BODY(cuLaunchKernel)(void) { return 0; }
 BODY(cuLaunchKernel_ptsz)(void) { return 0; }
@@ -63,6 +64,8 @@ BODY(cuStreamSynchronize)(uint64_t stream)
 		return cuCtxSynchronize();
 	case TARGET_CATCH:
 		return catch_escape();
+	case TARGET_CALL_BACK:
+		return target_call_back();
 	case TARGET_LEAVE:
 		_exit(7);
 	}

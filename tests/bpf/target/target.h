@@ -12,6 +12,7 @@
 #define TARGET_CATCH 0xca7cULL
 #define TARGET_JUMP 0x1043ULL
 #define TARGET_DEEP 0xd00ULL
+#define TARGET_CALL_BACK 0xca11ULL
 #define TARGET_CONTEXT 0xc0de0000ULL
 
 struct launch_config {
@@ -29,6 +30,7 @@ struct hotstage_request {
 };
 
 extern jmp_buf *target_escape;
+extern int (*target_call_back)(void); /* runs inside a cuStreamSynchronize(TARGET_CALL_BACK) */
 
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
 		   unsigned shared_bytes, uint64_t stream, void **arguments, void **extra);
