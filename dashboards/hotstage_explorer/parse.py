@@ -237,6 +237,9 @@ def _window(row: dict[str, Any], place: int) -> WindowRow:
         else (),
         cause=text(cause.get("summary"), 400),
         confidence=positive(cause.get("confidence")),
+        figures_ns=integer(row.get("figures_at_ns")),
+        peak_ns=integer(row.get("peak_at_ns")),
+        score=positive(row.get("score")),
         candidates=tuple(
             Candidate(text(c.get("kind"), 48), positive(c.get("confidence")), text(c.get("why"), 240))
             for c in rows_of(cause, "candidates", 5)

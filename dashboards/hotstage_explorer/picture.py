@@ -122,6 +122,11 @@ class WindowRow:
     evidence: tuple[Evidence, ...] = ()
     host: str = ""
     count: int = 1
+    figures_ns: int | None = None
+    """What the cause's sentence and the evidence are of; None where the source does not tell."""
+    peak_ns: int | None = None
+    score: float | None = None
+    """How many times over its limit it was at `peak_ns`."""
     is_about: bool = False
     """Its times are those of samples: it opened and closed up to one interval before them."""
 

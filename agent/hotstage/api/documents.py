@@ -114,6 +114,9 @@ def window(found: AnomalyWindow, clock: Clock) -> Document:
         "state": "open" if found.is_open else "closed",
         **moment("opened_at", found.opened_ns, clock),
         **moment("closed_at", found.closed_ns, clock),
+        # The sentence and the evidence are of that moment, `score` of this one.
+        **moment("figures_at", found.updated_ns, clock),
+        **moment("peak_at", found.peak_ns, clock),
         "entity": found.entity.labels(),
         "cause": {
             "kind": found.cause.kind,

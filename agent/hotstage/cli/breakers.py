@@ -59,6 +59,8 @@ def history(name: str | None, limit: int, as_json: bool, agent_url: str | None) 
         ],
         empty=f"breaker {name} has not moved" if name else "no breaker has moved",
     )
+    if body["transitions"]:
+        say("figures in a reason are as of that move; `hotstage windows` has when it was worst", err=True)
 
 
 def _row(b: dict[str, Any], now_ns: int) -> tuple[Any, ...]:

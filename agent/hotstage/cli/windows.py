@@ -23,12 +23,16 @@ def windows(state: str, limit: int, as_json: bool, agent_url: str | None) -> Non
         print_json(body)
         return
     print_table(
-        ("window", "severity", "kind", "opened", "closed", "where", "cause"),
+        ("window", "severity", "kind", "opened", "closed", "where", "worst", "cause", "figures of"),
         [_row(window) for window in body["windows"]],
         empty="no anomaly window" if state == "all" else f"no {state} anomaly window",
     )
     if body["windows"]:
-        say("figures of a cause: of an open window as of now, of a closed one as of its last sign", err=True)
+        say(
+            "the figures in a cause are of the time under `figures of`: its newest sign, of a closed window its"
+            " last; `worst` is how many times over its limit it was, and when",
+            err=True,
+        )
 
 
 def _row(window: dict[str, Any]) -> tuple[Any, ...]:
@@ -39,5 +43,13 @@ def _row(window: dict[str, Any]) -> tuple[Any, ...]:
         clock_time(window["opened_at"]),
         clock_time(window["closed_at"]) if window["closed_at"] else "open",
         entity(window["entity"]),
+        _worst(window),
         window["cause"]["summary"],
+        clock_time(window["figures_at"]),
     )
+
+
+def _worst(window: dict[str, Any]) -> str | None:
+    """A fact by itself has no limit that it is over."""
+    score = window["score"]
+    return f"{score:.3g} × at {clock_time(window['peak_at'])}" if score is not None and score > 1 else None

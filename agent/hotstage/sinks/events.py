@@ -169,6 +169,7 @@ def window_data(window: AnomalyWindow, wall_offset_ns: int) -> dict[str, Any]:
     """The window as webhooks carry it; evidence and candidates are bounded to keep a body below 20 kB."""
     closed_ns = None if window.closed_ns is None else window.closed_ns + wall_offset_ns
     opened_ns = window.opened_ns + wall_offset_ns
+    figures_ns, peak_ns = window.updated_ns + wall_offset_ns, window.peak_ns + wall_offset_ns
     return {
         "window_id": window.id,
         "kind": window.kind,
@@ -178,6 +179,11 @@ def window_data(window: AnomalyWindow, wall_offset_ns: int) -> dict[str, Any]:
         "opened_at_ns": opened_ns,
         "closed_at": None if closed_ns is None else rfc3339(closed_ns),
         "closed_at_ns": closed_ns,
+        # The sentence and the evidence are of that moment, `score` of this one.
+        "figures_at": rfc3339(figures_ns),
+        "figures_at_ns": figures_ns,
+        "peak_at": rfc3339(peak_ns),
+        "peak_at_ns": peak_ns,
         "score": window.score,
         "cause": {
             "kind": window.cause.kind,

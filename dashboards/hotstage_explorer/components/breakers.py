@@ -67,5 +67,6 @@ def _breaker(b: BreakerRow, now_ns: int | None) -> Node:
         cls="breaker-line",
     )
     override = node("p", b.override_says, _left(b, now_ns), cls="cause") if b.override_says else None
-    reason = node("p", b.reason, cls="cause") if b.reason else None
+    told = "figures as of its last move; its window has the newest ones"
+    reason = node("p", b.reason, cls="cause", title=told) if b.reason else None
     return node("li", head, line, override, reason, cls=f"breaker {state}", key=f"{b.host}|{b.name}")

@@ -61,7 +61,18 @@ def _window(w: WindowRow, now_ns: int | None, origin: Origin) -> Node:
     cause = node("p", w.cause or origin.no_cause, cls="cause")
     state = "open" if w.is_open else "closed"
     flight = _snapshot(w) if origin == AGENT else None
-    return node("li", head, chips, cause, _details(w), flight, cls=f"window {severity} {state}", key=w.id)
+    return node("li", head, chips, cause, _moments(w), _details(w), flight, cls=f"window {severity} {state}", key=w.id)
+
+
+def _moments(w: WindowRow) -> Node | None:
+    """Which moment the sentence's figures are of, and when it was worst: they are seldom the same."""
+    if w.figures_ns is None:
+        return None
+    which = "newest sign" if w.is_open else "last sign"
+    parts: list[Child] = [f"Figures of its {which}, ", moment(w.figures_ns)]
+    if w.peak_ns is not None and w.score is not None and w.score > 1:
+        parts += [f"; at its worst {units.significant(w.score)} × its limit, ", moment(w.peak_ns)]
+    return node("p", *parts, cls="soft")
 
 
 def _snapshot(w: WindowRow) -> Node:

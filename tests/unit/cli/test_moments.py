@@ -14,6 +14,7 @@ from hotstage.cli.main import cli
 WINDOW = {
     "id": "w1", "severity": "critical", "kind": "alive_but_hung", "opened_at": "2026-11-29T18:00:00Z",
     "closed_at": None, "entity": {"instance": "i-0"}, "cause": {"summary": "51 requests in flight"},
+    "score": 3.42, "peak_at": "2026-11-29T18:00:04Z", "figures_at": "2026-11-29T18:00:09Z",
 }  # fmt: skip
 BREAKER = {
     "name": "instance:i-0", "state": "open", "enforced": False, "since": "2026-11-29T18:00:00Z",
@@ -24,7 +25,7 @@ BREAKER = {
 @pytest.mark.parametrize(
     ("verb", "answer", "figures", "moment"),
     [
-        ("windows", {"windows": [WINDOW]}, "51 requests", "as of its last sign"),
+        ("windows", {"windows": [WINDOW]}, "51 requests", "the time under `figures of`"),
         ("windows", {"windows": []}, "no anomaly window", ""),
         ("breakers", {"at_ns": 1, "breakers": [BREAKER]}, "41 requests", "of the time under since"),
         ("breakers", {"at_ns": 1, "breakers": []}, "no breaker exists yet", ""),
@@ -37,5 +38,6 @@ def test_figures_are_told_with_their_moment(verb, answer, figures, moment):
     assert figures in done.stdout
     assert moment in done.stderr
     assert bool(moment) is bool(done.stderr)
+    assert ("3.42 × at" in done.stdout) is ("18:00:09Z" in done.stdout) is bool(answer.get("windows"))
     assert json.loads(as_json.stdout) == answer
     assert as_json.stderr == ""

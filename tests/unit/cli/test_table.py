@@ -211,6 +211,9 @@ ANSWERS: dict[str, Any] = {
                 "closed_at": closed,
                 "entity": ENTITY,
                 "cause": {"summary": SUMMARY},
+                "score": 3.5,
+                "peak_at": EARLIER,
+                "figures_at": EARLIER,
             }
             for closed in (EARLIER, None)
         ]

@@ -52,6 +52,8 @@ class _Window(Struct, frozen=True):
     opened_at_ns: int | None = None
     closed_at: str | None = None
     closed_at_ns: int | None = None
+    peak_at_ns: int | None = None
+    score: float | None = None
     cause: Cause = Cause()
     labels: dict[str, str] = {}
     interrupted: bool = False
@@ -137,14 +139,15 @@ def _of_window(said: _Window, event_type: str, host: str) -> Story:
     summary = said.cause.summary or said.kind or "no cause is known"
     about = f"{said.kind or 'anomaly'}, {_where(said.entity)}"
     if is_open:
-        title, text = f"Anomaly: {about}", f"On {host}: {summary}"
+        title, text = f"Anomaly: {about}", f"On {host}: {summary} (figures as it opened)"
     elif said.interrupted:
         title, text = (
             f"No longer watched: {about}",
-            f"On {host}, the agent ended before it was over: {summary}",
+            f"On {host}, the agent ended before it was over: {summary} ({_of_which_moment(said)})",
         )
     else:
-        title, text = f"Over: {about}", f"On {host}, {_lasted(said)}: {summary}"
+        title = f"Over: {about}"
+        text = f"On {host}, {_lasted(said)}: {summary} ({_of_which_moment(said)})"
     return Story(
         "window",
         title,
@@ -171,7 +174,7 @@ def _of_breaker(said: _Breaker, envelope: Envelope, subject: str, host: str) -> 
     return Story(
         "breaker",
         f"Breaker {name} is {_STATES.get(status, status)}",
-        f"On {host}{_heed(said, status)}: {said.reason or 'no reason was given'}",
+        f"On {host}{_heed(said, status)}: {said.reason or 'no reason was given'}{_of_its_window(said)}",
         status,
         host,
         is_firing=is_firing,
@@ -235,6 +238,20 @@ def _heed(said: _Breaker, status: str) -> str:
     return f" (set{by}: callers heed it, in dry run, too)" if status == "forced_open" else ""
 
 
+def _of_its_window(said: _Breaker) -> str:
+    """A breaker that a window opens gives that window's sentence as its reason."""
+    return " (figures as it moved)" if said.to == "open" and said.window_id and said.reason else ""
+
+
+def _of_which_moment(said: _Window) -> str:
+    """Of a window that is over: its sentence is of its last sign; when it was worst, and how bad."""
+    worst = ""
+    if said.score is not None and said.score > 1 and said.peak_at_ns is not None and said.opened_at_ns is not None:
+        after = _span(said.peak_at_ns - said.opened_at_ns)
+        worst = f"; at its worst, {after} after it opened, {said.score:.3g} times its limit"
+    return f"figures of its last sign{worst}"
+
+
 def _parts(entity: dict[str, str | int]) -> dict[str, str]:
     return {_PARTS.get(name, name): str(value) for name, value in entity.items()}
 
@@ -246,5 +263,9 @@ def _where(entity: dict[str, str | int]) -> str:
 def _lasted(said: _Window) -> str:
     if said.opened_at_ns is None or said.closed_at_ns is None:
         return "for an unknown time"
-    seconds = max(0.0, (said.closed_at_ns - said.opened_at_ns) / 1e9)
-    return f"after {seconds:.0f} s" if seconds < 120 else f"after {seconds / 60:.0f} min"
+    return f"after {_span(said.closed_at_ns - said.opened_at_ns)}"
+
+
+def _span(length_ns: int) -> str:
+    seconds = max(0.0, length_ns / 1e9)
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -36,6 +36,9 @@ STALL = WindowRow(
     entity=(("instance", "i-0"), ("stage", "vision_encode"), ("modality", "image")),
     cause="vision_encode takes 9 × its baseline",
     confidence=0.87,
+    figures_ns=NOW_NS - 1 * SECOND,
+    peak_ns=NOW_NS - 9 * SECOND,
+    score=9.2,
     evidence=(Evidence("stage_open_age_seconds", 0.78, 0.19, "seconds", "4 of 4"),),
 )
 
@@ -72,6 +75,7 @@ def test_an_open_window_says_what_where_since_when_and_why() -> None:
         "9 ×",
     ):
         assert words in text
+    assert "Figures of its newest sign, 22:13:39 ; at its worst 9.2 × its limit, 22:13:31" in text
     assert "stage_open_age_seconds 780 ms (limit 190 ms) 4 of 4" in text
     assert "Confidence in this cause: 87 %" in text
 

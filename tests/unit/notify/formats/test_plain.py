@@ -22,7 +22,9 @@ def plain(held, event):
 
 def test_an_opened_window_is_one_sentence_and_one_level(held, make):
     said = plain(held, EventMaker("h").window_opened(make.window(), 1_000))
-    assert said["text"] == ("Anomaly: stage_latency, vision_encode image. On gpu-7: vision_encode is slow")
+    assert said["text"] == (
+        "Anomaly: stage_latency, vision_encode image. On gpu-7: vision_encode is slow (figures as it opened)"
+    )
     assert (said["status"], said["severity"], said["stage"], said["modality"]) == (
         "open", "warning", "vision_encode", "image",
     )  # fmt: skip
@@ -31,9 +33,12 @@ def test_an_opened_window_is_one_sentence_and_one_level(held, make):
 
 
 def test_a_closed_window_says_how_long_it_lasted(held, make):
-    window = make.window(opened_ns=0, closed_ns=32_000_000_000)
+    window = make.window(opened_ns=0, peak_ns=12_000_000_000, closed_ns=32_000_000_000)
     said = plain(held, EventMaker("h").window_closed(window, 1_000))
-    assert said["text"].endswith("On gpu-7, after 32 s: vision_encode is slow")
+    assert said["text"].endswith(
+        "On gpu-7, after 32 s: vision_encode is slow (figures of its last sign; at its worst, 12 s after it"
+        " opened, 3.5 times its limit)"
+    )
     assert said["ended_at"] is not None
 
 
@@ -41,7 +46,7 @@ def test_a_breaker_says_its_state_and_whether_anybody_heeds_it(held, make):
     said = plain(held, EventMaker("h").transition(make.transition(), 1_000))
     assert said["text"] == (
         "Breaker stage:vision_encode:image is open."
-        " On gpu-7 (dry run: callers are not told to heed it): window w-1"
+        " On gpu-7 (dry run: callers are not told to heed it): window w-1 (figures as it moved)"
     )
     assert (said["breaker"], said["enforced"]) == ("stage:vision_encode:image", False)
 

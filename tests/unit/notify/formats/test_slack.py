@@ -59,8 +59,9 @@ def window(make, name, summary="slow"):
 
 def test_a_message_says_what_where_and_since_when(make):
     message = slack(EventMaker("h").window_opened(make.window(), 1_000))
-    assert (
-        message["text"] == "🟠 Anomaly: stage_latency, vision_encode image. On gpu-7: vision_encode is slow"
+    assert message["text"] == (
+        "🟠 Anomaly: stage_latency, vision_encode image."
+        " On gpu-7: vision_encode is slow (figures as it opened)"
     )
     assert message["blocks"][0]["text"]["text"] == "🟠 Anomaly: stage_latency, vision_encode image"
     assert {"Stage: vision_encode", "Severity: warning", "Host: gpu-7"} <= {

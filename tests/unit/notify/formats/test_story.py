@@ -34,6 +34,18 @@ def test_a_window_fires_from_opening_to_close(make):
     assert opened.parts == {"stage": "vision_encode", "modality": "image"}
 
 
+def test_a_fact_without_a_limit_has_no_worst_moment(make):
+    said = story(EventMaker("h").window_closed(make.window(score=1.0, closed_ns=9_000), 0))
+    assert said.text.endswith("(figures of its last sign)")
+
+
+def test_figures_are_dated_only_where_they_are_a_windows(make):
+    closing = make.transition(to_state=BreakerState.closed, reason="5 requests ended well")
+    assert story(EventMaker("h").transition(closing, 0)).text.endswith("5 requests ended well")
+    by_hand = make.transition(window_id=None, reason="a drill")
+    assert story(EventMaker("h").transition(by_hand, 0)).text.endswith("a drill")
+
+
 def test_an_interrupted_window_does_not_claim_that_it_is_over(make):
     said = story(EventMaker("h").window_closed(make.window(), 0, is_interrupted=True))
     assert said.title.startswith("No longer watched")
