@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hotstage.breaker.record import BreakerRecord, Transition
 from hotstage.breaker.registry import BreakerSet
 from hotstage.clock import Clock
+from hotstage.config.conflict import ConflictConfig
 from hotstage.config.settings import Config
 from hotstage.detect.base import Detectors
 from hotstage.detect.rules.rule_file import Rule
@@ -56,8 +57,11 @@ class Line:
         *,
         tracker: Tracker | None = None,
         own_names: Callable[[], OwnNames] = no_names,
+        limit_conflicts: Callable[[ConflictConfig], object] | None = None,
     ) -> None:
-        """`own_names`: what processes call the stages that they made up, as of now."""
+        """`own_names`: what processes call the stages that they made up, as of now. `limit_conflicts`: what
+        the kernel judges allocations by from now on.
+        """
         self.tracker = tracker or Tracker(own_names=own_names)
         self.fuser = Fuser(config.frame)
         self.history = History(config.frame.history_seconds)
@@ -67,6 +71,9 @@ class Line:
         self.detectors = Detectors(config.detect, rules, config.conflict)
         self.assembler = Assembler(config.windows, WindowIds(clock))
         self.breakers = BreakerSet(config.breakers)
+        self._limit_conflicts = limit_conflicts
+        if limit_conflicts is not None:
+            limit_conflicts(config.conflict)
         self._pulses: list[Pulse] = []
         self._penalties = Penalties()
 
@@ -108,6 +115,15 @@ class Line:
             self.detectors.know_devices(devices)
         self.detectors.observe_frame(frame, self.history)
         return frame
+
+    def take_over(self, config: Config, rules: Sequence[Rule]) -> None:
+        """Other limits, rules and policy from now on; the next allocation is judged by them."""
+        self.detectors.take_over(config.detect, rules, config.conflict)
+        self.headroom.take_over(config.conflict)
+        self.assembler.take_over(config.windows)
+        self.breakers.take_over(config.breakers)
+        if self._limit_conflicts is not None:
+            self._limit_conflicts(config.conflict)
 
     def restore(self, records: Iterable[BreakerRecord]) -> None:
         """Breakers of the run before, on this boot's clock."""

@@ -75,8 +75,13 @@ class Parts:
             log.warning("a rule is left out: %s", problem)
         self.devices = Devices(config.devices, clock)
         self.engine = ProbeEngine(config.probes, clock, is_own=self.devices.owns, governor=config.governor)
-        self.engine.conflict.limit(config.conflict)
-        self.line = Line(config, clock, rules, own_names=self.engine.told.stage_names)
+        self.line = Line(
+            config,
+            clock,
+            rules,
+            own_names=self.engine.told.stage_names,
+            limit_conflicts=self.engine.conflict.limit,
+        )
         self.shares = BatchShares()
 
     def _state(self) -> None:

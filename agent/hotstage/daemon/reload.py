@@ -21,7 +21,7 @@ from hotstage.errors import ConfigError, HotstageError
 log = logging.getLogger(__name__)
 
 LIVE = (
-    *("detect.", "windows.", "breakers.", "log.level"),
+    *("detect.", "windows.", "breakers.", "conflict.", "log.level"),
     *("stages.rules", "stages.shipped_rules", "stages.steps"),
 )
 """What the running agent can take over."""
@@ -87,9 +87,7 @@ def plan(in_force: Config, read: Callable[[], Config]) -> Plan:
 
 
 def _hand_over(line: Line, config: Config, rules: Sequence[Rule]) -> None:
-    line.detectors.take_over(config.detect, rules)
-    line.assembler.take_over(config.windows)
-    line.breakers.take_over(config.breakers)
+    line.take_over(config, rules)
     logging.getLogger().setLevel(config.log.level.upper())
 
 

@@ -44,12 +44,13 @@ class Detectors:
         latency = StageLatency(config, self._progress, self._demand)
         self._xid = Xid(config)
         self._hang = Hang(config, self._progress, latency)
+        self._conflict = TokenConflict(conflict or ConflictConfig())
         self.detectors: tuple[PulseDetector, ...] = (
             latency,
             self._hang,
             self._xid,
             Death(),
-            TokenConflict(conflict or ConflictConfig()),
+            self._conflict,
         )
         self.rules = RuleSet(rules)
         self._of_frame: list[Finding] = []
@@ -63,12 +64,13 @@ class Detectors:
         if scope.kind is EntityKind.gpu:
             self._xid.repaired(scope)
 
-    def take_over(self, config: DetectConfig, rules: Sequence[Rule]) -> None:
+    def take_over(self, config: DetectConfig, rules: Sequence[Rule], conflict: ConflictConfig) -> None:
         """Other limits and rules from now on; what the old rules were firing ends. How stages are judged
         stays as it was: their baselines were learned with it.
         """
         self._hang.take_over(config)
         self._xid.take_over(config)
+        self._conflict.take_over(conflict)
         self.rules = RuleSet(rules)
         self._of_frame = []
 

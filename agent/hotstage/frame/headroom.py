@@ -38,15 +38,20 @@ class Headroom:
     """`take` each pulse, `know` what is found out once a second, `inputs` for the kernel. Not thread-safe."""
 
     def __init__(self, config: ConflictConfig) -> None:
-        self._config = config
         self._prices = TokenPrices()
-        self._copies = Copies({VISUAL: config.visual_token_bytes, TEXT: config.text_token_bytes})
+        self._copies = Copies()
         self._estimated: Mapping[int, Demand] = {}
         self._estimated_ns = 0
         self._marked: dict[int, int] = {}
         self._processes: tuple[MemoryOfProcess, ...] = ()
         self._of_gpu: dict[str, FragmentationFigure] = {}
         self._memory_ns = 0
+        self.take_over(config)
+
+    def take_over(self, config: ConflictConfig) -> None:
+        """Other limits from now on; what tokens cost so far was measured and stays."""
+        self._config = config
+        self._token_bytes = {VISUAL: config.visual_token_bytes, TEXT: config.text_token_bytes}
 
     def take(self, pulse: Pulse) -> None:
         """Stages that ended, with their tokens."""
@@ -66,7 +71,7 @@ class Headroom:
         self._memory_ns = at_ns
         self._marked = {pid: seen for pid, seen in self._marked.items() if at_ns - seen < MARKED_NS}
         if calls is not None:
-            self._estimated = self._copies.look(calls, self._marked)
+            self._estimated = self._copies.look(calls, self._marked, self._token_bytes)
             self._estimated_ns = at_ns
             for pid, demand in self._estimated.items():
                 for kind in range(TOKEN_KINDS):

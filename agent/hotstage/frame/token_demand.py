@@ -66,14 +66,14 @@ def of_requests(rows: NDArray[np.void]) -> dict[int, Demand]:
 class Copies:
     """Tokens that processes without marks copied to the device since the look before. Not thread-safe."""
 
-    def __init__(self, token_bytes: Mapping[int, int]) -> None:
-        """`token_bytes`: what is copied for one, by kind."""
-        self._token_bytes = token_bytes
+    def __init__(self) -> None:
         self._before: dict[tuple[int, int], int] | None = None
 
-    def look(self, calls: CallSample, marked: Iterable[int]) -> dict[int, Demand]:
+    def look(
+        self, calls: CallSample, marked: Iterable[int], token_bytes: Mapping[int, int]
+    ) -> dict[int, Demand]:
         """pid → what was copied since, as tokens of which all memory is still to come; without `marked`
-        processes, and empty at the first look.
+        processes, and empty at the first look. `token_bytes`: what is copied for one, by kind.
         """
         now = self._bytes(calls)
         before, self._before = self._before, now
@@ -81,7 +81,7 @@ class Copies:
             return {}
         tokens: dict[int, list[int]] = {}
         for (pid, kind), copied in now.items():
-            added = (copied - before.get((pid, kind), 0)) // self._token_bytes[kind]
+            added = (copied - before.get((pid, kind), 0)) // token_bytes[kind]
             if added > 0:
                 tokens.setdefault(pid, [0, 0])[kind] += added
         return {

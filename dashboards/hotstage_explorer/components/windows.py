@@ -61,7 +61,9 @@ def _window(w: WindowRow, now_ns: int | None, origin: Origin) -> Node:
     cause = node("p", w.cause or origin.no_cause, cls="cause")
     state = "open" if w.is_open else "closed"
     flight = _snapshot(w) if origin == AGENT else None
-    return node("li", head, chips, cause, _moments(w), _details(w), flight, cls=f"window {severity} {state}", key=w.id)
+    return node(
+        "li", head, chips, cause, _moments(w), _details(w), flight, cls=f"window {severity} {state}", key=w.id
+    )
 
 
 def _moments(w: WindowRow) -> Node | None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from hotstage.config.conflict import ConflictConfig
 from hotstage.config.load import load
 from hotstage.config.log import LogConfig
 from hotstage.config.settings import (
@@ -24,6 +25,7 @@ from hotstage.daemon.line import Line
 from hotstage.daemon.reload import is_live, plan, take_over
 from hotstage.detect.rules.rule_file import load_rules
 from hotstage.errors import ConfigError, HotstageError
+from hotstage.probes.conflict import Conflicts
 
 RULE = """
 [[rules]]
@@ -35,7 +37,10 @@ expr = "no_such_column > 90"
 @pytest.fixture
 def line(clock):
     rules, _ = load_rules([], builtin=True)
-    return Line(Config(), clock, rules)
+    conflicts = Conflicts()
+    made = Line(Config(), clock, rules, limit_conflicts=conflicts.limit)
+    made.conflicts = conflicts
+    return made
 
 
 @pytest.fixture
@@ -51,6 +56,7 @@ def test_limits_policy_and_log_level_are_taken_over(line, make, root_level):
         detect=DetectConfig(hang_seconds=7.0, xid_active_seconds=9.0),
         windows=WindowsConfig(max_open=3),
         breakers=BreakersConfig(enforced=True),
+        conflict=ConflictConfig(visual_tokens=9, reserve_ratio=0.1, active_seconds=2.0),
         log=LogConfig(level="debug"),
     )
     reload = plan(Config(), lambda: wanted)
@@ -61,11 +67,16 @@ def test_limits_policy_and_log_level_are_taken_over(line, make, root_level):
         "detect.xid_active_seconds",
         "windows.max_open",
         "breakers.enforced",
+        "conflict.visual_tokens",
+        "conflict.reserve_ratio",
+        "conflict.active_seconds",
         "log.level",
     }
     assert reload.config == wanted
     assert [record.enforced for record in line.breakers.records] == [True]
     assert logging.getLogger().level == logging.DEBUG
+    assert line.conflicts._limits["tokens"].tolist() == [[9, 4096]], "the next allocation is judged by it"
+    assert line.headroom._config == line.detectors._conflict._config == wanted.conflict
 
 
 def test_what_needs_a_restart_is_named_and_stays_as_it_was():
@@ -121,6 +132,10 @@ def limits(line: Line) -> tuple[object, ...]:
         vars(line.assembler) | {"_new_id": None},
         line.breakers._policy,
         line.breakers._enforced,
+        line.conflicts._limits.tobytes(),
+        line.headroom._config,
+        line.headroom._token_bytes,
+        line.detectors._conflict._config,
         logging.getLogger().level,
     )
 
@@ -135,6 +150,7 @@ DEEP = "[" * 5000 + "]" * 5000
         "[windows]\nclose_after_seconds = inf",
         "[breakers]\ncool_down_seconds = 1e300",
         "[detect]\nhang_seconds = inf",
+        "[conflict]\nvisual_tokens = 9\ngap_seconds = inf",
         "[windows]\nmax_open = " + "9" * 5000,
         "[detect]\nrules_files = ['RULES']",
     ],
@@ -155,7 +171,9 @@ def test_a_part_that_refuses_takes_all_others_back(line, caplog, root_level):
     before = limits(line)
     # Past the checks of `load`, as a value would be that nobody foresaw.
     wanted = Config(
-        windows=WindowsConfig(max_open=3), breakers=BreakersConfig(enforced=True, cool_down_seconds=math.inf)
+        windows=WindowsConfig(max_open=3),
+        breakers=BreakersConfig(enforced=True),
+        conflict=ConflictConfig(text_tokens=7, visual_token_bytes=3, gap_seconds=math.inf),
     )
     outcome = take_over(line, Config(), lambda: wanted)
     assert isinstance(outcome, HotstageError) and "OverflowError" in outcome.message
@@ -175,7 +193,7 @@ def test_an_error_that_nobody_foresaw_while_reading_changes_nothing(line):
 
 def test_every_bound_of_the_live_sections_can_be_taken_over(line, root_level):
     """The largest and the smallest that `load` lets pass."""
-    for section in (DetectConfig, WindowsConfig, BreakersConfig):
+    for section in (DetectConfig, WindowsConfig, BreakersConfig, ConflictConfig):
         fields = {key: value for key, value in msgspec.to_builtins(section()).items() if type(value) is float}
         for value in (1e9, 5e-324):
             bounded = {key: min(value, 1.0) if "ratio" in key else value for key in fields}

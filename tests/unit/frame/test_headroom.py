@@ -98,11 +98,11 @@ def copies(vision, prefill):
 
 
 def test_without_marks_tokens_are_estimated_from_what_was_copied():
-    look = Copies({VISUAL: 1000, TEXT: 8})
-    assert look.look(copies(5000, 80), ()) == {}
-    (demand,) = look.look(copies(605_000, 8080), ()).values()
+    look, token_bytes = Copies(), {VISUAL: 1000, TEXT: 8}
+    assert look.look(copies(5000, 80), (), token_bytes) == {}
+    (demand,) = look.look(copies(605_000, 8080), (), token_bytes).values()
     assert (demand.basis, demand.tokens, demand.awaited) == (TokenBasis.ESTIMATED, (600, 1000), (600, 1600))
-    assert look.look(copies(905_000, 9080), (7,)) == {}
+    assert look.look(copies(905_000, 9080), (7,), token_bytes) == {}
 
 
 def test_prices_come_from_what_the_ledger_saw_grow():

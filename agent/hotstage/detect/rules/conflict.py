@@ -36,6 +36,10 @@ class TokenConflict:
         self._config = config
         self._active: dict[tuple[int, int], _Active] = {}
 
+    def take_over(self, config: ConflictConfig) -> None:
+        """Other limits from now on; conflicts that are shown go on."""
+        self._config = config
+
     def observe_pulse(self, pulse: Pulse) -> list[Finding]:
         """Conflicts of the last seconds (`active_seconds` since a process's last)."""
         for verdict in pulse.conflicts:

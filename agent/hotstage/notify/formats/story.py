@@ -246,7 +246,12 @@ def _of_its_window(said: _Breaker) -> str:
 def _of_which_moment(said: _Window) -> str:
     """Of a window that is over: its sentence is of its last sign; when it was worst, and how bad."""
     worst = ""
-    if said.score is not None and said.score > 1 and said.peak_at_ns is not None and said.opened_at_ns is not None:
+    if (
+        said.score is not None
+        and said.score > 1
+        and said.peak_at_ns is not None
+        and said.opened_at_ns is not None
+    ):
         after = _span(said.peak_at_ns - said.opened_at_ns)
         worst = f"; at its worst, {after} after it opened, {said.score:.3g} times its limit"
     return f"figures of its last sign{worst}"

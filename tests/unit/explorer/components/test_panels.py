@@ -75,7 +75,7 @@ def test_an_open_window_says_what_where_since_when_and_why() -> None:
         "9 ×",
     ):
         assert words in text
-    assert "Figures of its newest sign, 22:13:39 ; at its worst 9.2 × its limit, 22:13:31" in text
+    assert "Figures of its newest sign, 22:13:39; at its worst 9.20 × its limit, 22:13:31" in text
     assert "stage_open_age_seconds 780 ms (limit 190 ms) 4 of 4" in text
     assert "Confidence in this cause: 87 %" in text
 
