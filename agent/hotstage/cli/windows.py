@@ -29,7 +29,7 @@ def windows(state: str, limit: int, as_json: bool, agent_url: str | None) -> Non
     )
     if body["windows"]:
         say(
-            "figures in a cause are of the time under `figures of`, its newest sign, of a closed window its last;"
+            "figures in a cause are of the time under `figures of`, its newest sign, when closed its last;"
             " `worst` is how many times over its limit it was, and when",
             err=True,
         )
