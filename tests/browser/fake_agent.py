@@ -342,6 +342,10 @@ def _window(
         "opened_at_ns": opened,
         "closed_at": None if closed is None else stamp(closed),
         "closed_at_ns": closed,
+        "figures_at": stamp(closed or opened),
+        "figures_at_ns": closed or opened,
+        "peak_at": stamp(opened),
+        "peak_at_ns": opened,
         "entity": entity,
         "score": 9.6,
         "cause": {
