@@ -102,7 +102,12 @@ static __always_inline void count_at_entry(struct thread_state *thread, __u32 tg
 		thread->counted_at_entry++;
 }
 
-/* Returns 0 where the call's return is of no interest. */
+/* What is left to do with a call when enter_call or leave_call is done. */
+#define CALL_IS_COUNTED 0 /* entered: its return is of no interest */
+#define CALL_IS_DONE 1
+#define CALL_UNMAPS_MORE 2
+#define CALL_ENDS_CONTEXT 3 /* left, and not yet popped */
+
 static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now,
 					const __u32 is_outer)
 {
@@ -112,17 +117,17 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
 
 	if (!thread || !spec)
-		return 1;
+		return CALL_IS_DONE;
 	if (!is_outer && level_of(thread, tgid) >= LEVEL_COUNTS_ONLY && !spec->effect) {
 		if (thread->depth) /* what is around it made this call, and is no second one */
 			frame_at(thread, thread->depth)->flags |= FRAME_HAS_WORK;
 		count_at_entry(thread, tgid, cookie);
-		return 0;
+		return CALL_IS_COUNTED;
 	}
 	if (thread->depth) {
 		abandon_calls(thread, tgid, stack_pointer, 1);
 		if (!push_outer(thread))
-			return 1;
+			return CALL_IS_DONE;
 		if (thread->depth)
 			enter_inside(thread, is_outer);
 	}
@@ -143,7 +148,7 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
 	thread->since_ns = now;
 	thread->depth++;
 	thread->call = call; /* last: whoever sees the call sees its time */
-	return 1;
+	return !is_outer && has_rest(thread, spec) ? CALL_UNMAPS_MORE : CALL_IS_DONE;
 }
 
 /* FFmpeg says by this that a stream is at its end: AVERROR_EOF, error.h */
@@ -154,8 +159,8 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
  * then the thread's state must have it, or the call began before the attach and belongs to no
  * epoch.
  */
-static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns,
-				       __u32 is_outer)
+static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns,
+					const __u32 is_outer)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns(), bytes = 0;
 	__u64 stack_pointer = PT_REGS_SP(ctx) - HOTSTAGE_RETURN_SHIFT;
@@ -168,7 +173,7 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	struct call_stat *stat;
 
 	if (!spec)
-		return;
+		return CALL_IS_DONE;
 	if (thread && thread->tgid != tgid)
 		thread = 0; /* a dead thread's, whose id a child has that was forked inside the call */
 	key = key_of(thread, tgid, cookie);
@@ -191,17 +196,17 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 			thread->counted_at_entry--;
 		else
 			count_loss(UNMATCHED_RETURNS);
-		return;
+		return CALL_IS_DONE;
 	}
 	if (is_outer && spec->no_error && (result == spec->no_error || result == CALL_AT_END))
 		result = 0;
 	if (is_outer && key.layer == HOTSTAGE_LAYER_RUNTIME) {
 		if (!is_ours)
-			return;
+			return CALL_IS_DONE;
 		if (!belongs_to_runtime(thread, tgid, result)) {
 			add_call_wait(thread, spec, now - since_ns);
 			pop_call(thread);
-			return;
+			return CALL_IS_DONE;
 		}
 	}
 
@@ -221,7 +226,7 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 		}
 	}
 	if (!is_ours)
-		return;
+		return CALL_IS_DONE;
 	add_call_wait(thread, spec, now - since_ns);
 	if (result && is_outer)
 		thread->error_total += !(flags_of(thread) & FRAME_HAS_ERROR);
@@ -246,9 +251,66 @@ static __always_inline void leave_call(struct pt_regs *ctx, __u64 cookie, __u64 
 		note_step(thread, spec->step, bytes, tgid, tid);
 	}
 	tell_call(ctx, thread, &key, tid, now, now - since_ns, bytes, result);
+	if (!is_outer && is_context_end(spec, result))
+		return CALL_ENDS_CONTEXT;
 	pop_call(thread);
 	if (is_outer && made.effect == EFFECT_COMMUNICATOR_NEW)
 		make_communicators(&made, tgid, now); /* last: all behind a loop is verified with it */
+	return CALL_IS_DONE;
+}
+
+/*
+ * A function that is handed to bpf_for_each_map_elem stands on the frame of who hands it over, and before 6.13
+ * both have 512 bytes together. So a timed call has a frame of its own, which is gone when what goes through
+ * all allocations begins; that finds thread and call again. bcc cannot hand a function over and does neither.
+ */
+HOTSTAGE_WORKER __u32 enter_timed(struct pt_regs *ctx, __u64 cookie, __u64 now)
+{
+	return enter_call(ctx, cookie, now, 0);
+}
+
+HOTSTAGE_WORKER __u32 leave_timed(struct pt_regs *ctx, __u64 cookie, __u64 since_ns)
+{
+	return leave_call(ctx, cookie, since_ns, 0);
+}
+
+HOTSTAGE_WORKER __u32 go_through_allocations(__u64 cookie, __u32 left)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 tid = (__u32)pid_tgid, call = (__u16)cookie;
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
+
+	if (!thread || !spec)
+		return 0;
+#ifndef HOTSTAGE_BCC
+	if (left == CALL_UNMAPS_MORE) {
+		unmap_rest(thread, pid_tgid >> 32);
+		return 0;
+	}
+	end_context(thread, pid_tgid >> 32, spec->detail);
+#endif
+	pop_call(thread);
+	return 0;
+}
+
+static __always_inline __u32 enter_and_finish(struct pt_regs *ctx, __u64 now)
+{
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+	__u32 left = enter_timed(ctx, cookie, now);
+
+	if (left == CALL_UNMAPS_MORE)
+		go_through_allocations(cookie, left);
+	return left;
+}
+
+static __always_inline void leave_and_finish(struct pt_regs *ctx, __u64 since_ns)
+{
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+	__u32 left = leave_timed(ctx, cookie, since_ns);
+
+	if (left == CALL_ENDS_CONTEXT)
+		go_through_allocations(cookie, left);
 }
 
 SEC("uprobe")
@@ -261,14 +323,14 @@ int launch(struct pt_regs *ctx)
 SEC("uprobe")
 int timed_enter(struct pt_regs *ctx)
 {
-	enter_call(ctx, bpf_get_attach_cookie(ctx), bpf_ktime_get_ns(), 0);
+	enter_and_finish(ctx, bpf_ktime_get_ns());
 	return 0;
 }
 
 SEC("uprobe")
 int timed_exit(struct pt_regs *ctx)
 {
-	leave_call(ctx, bpf_get_attach_cookie(ctx), 0, 0);
+	leave_and_finish(ctx, 0);
 	return 0;
 }
 
@@ -296,12 +358,12 @@ int timed_session(struct pt_regs *ctx)
 	__u64 *since_ns = bpf_session_cookie();
 
 	if (bpf_session_is_return()) {
-		leave_call(ctx, bpf_get_attach_cookie(ctx), sealed(*since_ns), 0);
+		leave_and_finish(ctx, sealed(*since_ns));
 	} else {
 		__u64 now = bpf_ktime_get_ns();
 
 		*since_ns = sealed(now);
-		if (!enter_call(ctx, bpf_get_attach_cookie(ctx), now, 0))
+		if (enter_and_finish(ctx, now) == CALL_IS_COUNTED)
 			return 1; /* no trap at the return */
 	}
 	return 0;

@@ -23,6 +23,9 @@
 #define SEC(name)
 #endif
 
+/* bcc puts all functions into one. */
+#define HOTSTAGE_WORKER static __always_inline
+
 #define HOTSTAGE_MAP(kind, flags, name, key_type, value_type, entries) \
 	BPF_F_TABLE(kind, key_type, value_type, name, entries, flags)
 #define HOTSTAGE_HASH(name, key_type, value_type, entries) \
@@ -55,6 +58,9 @@ struct user_pt_regs {
 #ifndef HOTSTAGE_NO_BTF
 #include <bpf/bpf_core_read.h>
 #endif
+
+/* A function with a frame of its own on the stack. */
+#define HOTSTAGE_WORKER static __noinline
 
 #define HOTSTAGE_MAP(kind, flags, name, key_type, value_type, entries) \
 	struct {                                                       \

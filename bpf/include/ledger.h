@@ -121,7 +121,7 @@ static long unmap_within(void *map, struct allocation_key *key, struct allocatio
 
 /*
  * cuMemUnmap takes a range of whole mappings, mostly of one. Of several, some may be older than the attach,
- * so nothing says where the next one begins: all entries are looked through then.
+ * so nothing says where the next one begins: all entries are looked through then, by `unmap_rest`.
  */
 static __always_inline void enter_unmap(struct thread_state *thread, __u32 tgid)
 {
@@ -137,19 +137,27 @@ static __always_inline void enter_unmap(struct thread_state *thread, __u32 tgid)
 		take_off_mapping(&taken, tgid);
 		thread->third_argument = taken.bytes;
 	}
-#ifndef HOTSTAGE_BCC
-	if (thread->third_argument < thread->argument) {
-		struct unmapped_range rest = {
-			.from = key.address + thread->third_argument,
-			.end = key.address + thread->argument,
-			.tgid = tgid,
-		};
-
-		bpf_for_each_map_elem(&allocations, unmap_within, &rest, 0);
-		thread->third_argument += rest.found_bytes;
-	}
-#endif
 }
+
+/* Whether the call that was just entered unmaps more than the first of its mappings. */
+static __always_inline __u32 has_rest(const struct thread_state *thread, const struct call_spec *spec)
+{
+	return spec->effect == EFFECT_MEMORY_UNMAP && thread->third_argument < thread->argument;
+}
+
+#ifndef HOTSTAGE_BCC
+static __always_inline void unmap_rest(struct thread_state *thread, __u32 tgid)
+{
+	struct unmapped_range rest = {
+		.from = thread->second_argument + thread->third_argument,
+		.end = thread->second_argument + thread->argument,
+		.tgid = tgid,
+	};
+
+	bpf_for_each_map_elem(&allocations, unmap_within, &rest, 0);
+	thread->third_argument += rest.found_bytes;
+}
+#endif
 
 /* A mapping holds its handle from here on, so that a release in between does not free it. */
 static __always_inline void enter_map(struct pt_regs *ctx, struct thread_state *thread,
@@ -429,6 +437,7 @@ static long end_with_context(void *map, struct allocation_key *key, struct alloc
 	return 0;
 }
 
+/* What `is_context_end` said of a call that has returned: after everything else of it. */
 static __always_inline void end_context(const struct thread_state *thread, __u32 tgid, __u32 how)
 {
 	struct ended_context ended = {
@@ -453,6 +462,12 @@ static __always_inline void end_context(const struct thread_state *thread, __u32
 	bpf_for_each_map_elem(&allocations, end_with_context, &ended, 0);
 }
 #endif
+
+/* Whether a call that succeeded ends a context; its pointers go with it. */
+static __always_inline __u32 is_context_end(const struct call_spec *spec, __s32 result)
+{
+	return spec->effect == EFFECT_CONTEXT_END && !result;
+}
 
 /*
  * A call of memory has returned, with its size in `argument`: the one place that every allocation and
@@ -507,11 +522,6 @@ static __always_inline void leave_memory(struct thread_state *thread, const stru
 	case EFFECT_POOL_ATTRIBUTE:
 		note_pool(thread, tgid, now);
 		break;
-#ifndef HOTSTAGE_BCC
-	case EFFECT_CONTEXT_END:
-		end_context(thread, tgid, spec->detail);
-		break;
-#endif
 	}
 	if (is_new)
 		put_in(&key, &made);
