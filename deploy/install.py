@@ -43,6 +43,14 @@ SOURCES = (
 UNITS = ("hotstage-agent.service", "hotstage-notify.service", "hotstage-explorer.service")
 UNIT_FOLDER = Path("/usr/local/lib/systemd/system")
 SETTINGS = Path("/etc/hotstage")
+PROGRAMS = SETTINGS / "probes.d"
+"""An operator's own BPF programs: the agent takes them only from folders that root alone may write."""
+EXAMPLES = {
+    "README.md": "README.md",
+    "programs.bpf.c": "programs.bpf.c.example",
+    "lookups.bpf.c": "lookups.bpf.c.example",
+}
+"""What of deploy/probes.d goes there under which name: none of them is taken for a program."""
 COMMAND = Path("/usr/local/bin/hotstage")
 STATE = tuple(
     map(
@@ -187,9 +195,13 @@ def install(place: Installation, build: Build) -> None:
     say(f"{'upgrading' if was_there else 'installing'} {place.prefix}: a minute or two")
     if place.destdir is None:
         make_account()
-    for folder in (place.prefix.parent, UNIT_FOLDER, COMMAND.parent, SETTINGS, SETTINGS / "conf.d"):
+    for folder in (place.prefix.parent, UNIT_FOLDER, COMMAND.parent, SETTINGS, SETTINGS / "conf.d", PROGRAMS):
         place.make_folder(folder)
-    place.files = [str(COMMAND), *(str(UNIT_FOLDER / unit) for unit in UNITS)]
+    place.files = [
+        str(COMMAND),
+        *(str(UNIT_FOLDER / unit) for unit in UNITS),
+        *(str(PROGRAMS / name) for name in EXAMPLES.values()),
+    ]
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=place.at(place.prefix.parent)) as scratch:
         made = build(Path(scratch), place.prefix)
         place.write_down(made)
@@ -200,6 +212,7 @@ def install(place: Installation, build: Build) -> None:
         put_unit(place, unit)
     put_link(place)
     put_settings(place)
+    put_examples(place)
     if place.destdir is None:
         systemctl("daemon-reload")
         if was_there:
@@ -303,6 +316,17 @@ def put_settings(place: Installation) -> None:
     if place.destdir is None:
         os.chown(place.at(settings), 0, grp.getgrnam(ACCOUNT).gr_gid)
     say(f"wrote {settings}: every setting with its default, as comments")
+
+
+def put_examples(place: Installation) -> None:
+    """How programs of one's own are written, beside where they go."""
+    place.make_folder(PROGRAMS)
+    for source, name in EXAMPLES.items():
+        path = place.at(PROGRAMS / name)
+        path.unlink(missing_ok=True)  # a link would be written through
+        shutil.copyfile(ROOT / "deploy/probes.d" / source, path)
+        path.chmod(0o644)
+    say(f"wrote {PROGRAMS}: for programs of your own; none is active")
 
 
 def put_unit(place: Installation, unit: str) -> None:

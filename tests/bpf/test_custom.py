@@ -32,6 +32,7 @@ from hotstage.probes.custom.program import load
 from hotstage.probes.custom.watch import CustomProbes, CustomReport
 from hotstage.probes.driver.watch import DriverWatch
 from hotstage.probes.loader.bcc_compiler import CompileLimits
+from hotstage.probes.loader.landlock import is_here as is_landlock_here
 from hotstage.probes.loader.raw_tracepoint import load_raw_tracepoint
 
 REPOSITORY = Path(__file__).parents[2]
@@ -270,6 +271,21 @@ def test_a_map_of_gigabytes_is_refused(folder: Path, start) -> None:
     report = reports(start())["huge"]
     assert report.state == "refused"
     assert "bytes of kernel memory" in (report.reason or "")
+
+
+def test_a_compile_opens_headers_alone_whatever_the_text_says(folder: Path) -> None:
+    """Past the check of the text: what it would let through cannot be read all the same."""
+    if not is_landlock_here():
+        pytest.skip("this kernel has no Landlock")
+    secret = folder / "secret"
+    secret.write_text("SECRET_OF_ANOTHER_FILE")
+    spec = parse("a", "a.bpf.c", COUNTER)
+    for text in (f'#include "{secret}"\n', f'__asm__(".incbin \\"{secret}\\"");\n'):
+        with pytest.raises(LoadError) as error:
+            load(CustomFile("a", folder / "a.bpf.c", COUNTER + text, "x"), spec)
+        assert "SECRET" not in str(error.value)
+        assert "Permission denied" in str(error.value) or "Could not find" in str(error.value)
+    load(CustomFile("a", folder / "a.bpf.c", COUNTER, "x"), spec).close()
 
 
 def test_a_compile_ends_with_the_agent_that_asked_for_it() -> None:

@@ -71,7 +71,13 @@ def test_it_has_the_command_the_units_and_the_settings(deb: Path, listing: dict[
     assert listing["etc/hotstage/config.toml"][0] == "-rw-r-----"
     with tempfile.TemporaryDirectory() as folder:
         dpkg("--control", deb, folder)
-        assert (Path(folder) / "conffiles").read_text().split() == ["/etc/hotstage/config.toml"]
+        assert set((Path(folder) / "conffiles").read_text().split()) == {
+            "/etc/hotstage/config.toml",
+            "/etc/hotstage/probes.d/README.md",
+            "/etc/hotstage/probes.d/lookups.bpf.c.example",
+            "/etc/hotstage/probes.d/programs.bpf.c.example",
+        }
+    assert listing["etc/hotstage/probes.d/"] == ("drwxr-xr-x", "root/root")
 
 
 def test_no_unit_is_enabled(listing: dict[str, tuple[str, str]]):

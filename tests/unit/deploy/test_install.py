@@ -124,6 +124,24 @@ def test_the_settings_are_for_root_and_the_services_alone(service):
     assert (service.root / "etc/hotstage/config.toml").stat().st_mode & 0o777 == 0o640
 
 
+def test_programs_of_ones_own_have_a_folder_of_roots_with_examples_that_are_none(service):
+    before = service.listing()
+    service.install()
+    folder = service.root / "etc/hotstage/probes.d"
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert {path.name for path in folder.iterdir()} == {
+        "README.md", "programs.bpf.c.example", "lookups.bpf.c.example",
+    }  # fmt: skip
+    assert not [path for path in folder.iterdir() if path.name.endswith(".bpf.c")]
+    assert "// hotstage-probe: 1\n" in (folder / "lookups.bpf.c.example").read_text()
+    (folder / "mine.bpf.c").write_text("x")
+    service.install("2")
+    service.uninstall()
+    assert [path.name for path in folder.iterdir()] == ["mine.bpf.c"]
+    service.uninstall(purge=True)
+    assert service.listing() == before
+
+
 def test_a_folder_of_somebody_else_is_refused_and_untouched(installer, service, root, capsys):
     (root / "opt/other/thing").write_text("")
     before = service.listing()

@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 
 from hotstage.errors import ConfigError
+from hotstage.probes.custom.preprocessing import preprocess, refusal
 
 METRICS_MAX, LABELS_MAX, POINTS_MAX = 8, 4, 16
 HELP_MAX = 120
@@ -28,9 +29,6 @@ _METRIC = re.compile(
 )
 _LABEL = re.compile(r"([a-z][a-z0-9_]{0,23}):(?:([us](?:8|16|32|64))|char\[(\d{1,2})\])")
 _POINT = re.compile(r"(?P<function>[A-Za-z_]\w{0,63}) (?P<path>/\S{1,1000}) (?P<symbol>\S{1,500})")
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_INCLUDE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(include\w*|import|embed)\b(.*)$", re.MULTILINE)
-_PLAIN_INCLUDE = re.compile(r"[ \t]*<[A-Za-z0-9_+-][A-Za-z0-9_+/-]*\.h>[ \t]*")
 _TRACEPOINT = re.compile(r"\bTRACEPOINT_PROBE\s*\(")
 _FOREIGN = re.compile(
     r"\b(RAW_TRACEPOINT_PROBE|KFUNC_PROBE|KRETFUNC_PROBE|KMOD_RET|LSM_PROBE|BPF_ITER|"
@@ -109,7 +107,7 @@ def parse(name: str, path: str, text: str) -> CustomSpec:
     metrics: list[CustomMetric] = []
     points: list[UserPoint] = []
     is_versioned = False
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         match = _DIRECTIVE.match(line)
         if match is None:
             continue
@@ -174,18 +172,13 @@ def _check_counts(path: str, metrics: list[CustomMetric], points: list[UserPoint
 
 
 def _check_code(path: str, text: str, *, has_points: bool) -> None:
-    # lines keep their numbers: a comment becomes as many line ends as it had
-    code = _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text.replace("\\\n", "\n"))
-    for match in _INCLUDE.finditer(code):
-        if match[1] != "include" or not _PLAIN_INCLUDE.fullmatch(match[2]) or ".." in match[2]:
-            where = f"{path}:{code.count(chr(10), 0, match.start()) + 1}"
-            raise _refusal(where, f"`{match[0].strip()}`", "include kernel headers only: <linux/sched.h>")
+    code = preprocess(path, text).code
     foreign = _FOREIGN.search(code)
     if foreign:
-        where = f"{path}:{code.count(chr(10), 0, foreign.start()) + 1}"
-        raise _refusal(
-            where, f"{foreign[1]} is not handed over", "TRACEPOINT_PROBE, or a hotstage-uprobe line"
-        )
+        raise refusal(
+            path, code, foreign.start(), f"{foreign[1]} is not handed over",
+            "TRACEPOINT_PROBE, or a hotstage-uprobe line",
+        )  # fmt: skip
     if not has_points and not _TRACEPOINT.search(code):
         raise _refusal(path, "it attaches nothing", "TRACEPOINT_PROBE, or a hotstage-uprobe line")
 

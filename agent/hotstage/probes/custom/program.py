@@ -19,7 +19,9 @@ from hotstage.probes.loader.bcc_compiler import Compiled, CompileLimits, Functio
 from hotstage.probes.maps.reader import HashReader
 from hotstage.text import clean_name
 
-LIMITS = CompileLimits(deadline_seconds=10.0, memory_bytes=2 << 30, said_bytes=8_000, map_bytes=64 << 20)
+LIMITS = CompileLimits(
+    deadline_seconds=10.0, memory_bytes=2 << 30, said_bytes=8_000, map_bytes=64 << 20, reads_headers_only=True
+)
 ENTRIES_MAX = 4_096
 """Of a map that a metric is read from."""
 LABEL_MAX = 64
@@ -168,10 +170,11 @@ def _attach(point: UserPoint, program: int, links: ExitStack, *, is_multi: bool)
 
 def numbered(text: str, name: str) -> str:
     """`text` with its own line numbers kept through what bcc puts before functions and inside them, so that
-    compiler and verifier name the operator's line.
+    compiler and verifier name the operator's line. A line is what C calls one: what Python splits at, too
+    (U+2028), would put the rest of a comment on a line of its own.
     """
     lines = [f'#line 1 "{name}"']
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         lines.append(line)
         if line.rstrip().endswith("{"):
             lines.append(f'#line {number + 1} "{name}"')

@@ -6,7 +6,8 @@
 Reads one request (JSON, a line), answers with JSON (its length before it) and the descriptors it names, in
 that order, and leaves by `os._exit`: bcc's own clean-up would disable the events that the agent now holds.
 It changes nothing on the host: tracefs and other kernels' headers are mounted in a mount namespace of its
-own. A request for layouts is answered from tracefs alone, without bcc. Standard library only, besides bcc.
+own. Of an operator's text it reads headers alone (Landlock), whatever that text says. A request for layouts is answered from tracefs alone, without bcc. Standard library only, besides bcc and
+`landlock`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import struct
 import sys
 from pathlib import Path
 from typing import Any
+
+from hotstage.probes.loader.landlock import read_only_below
 
 FDS_A_MESSAGE = 200
 """The kernel passes at most 253 descriptors in one message."""
@@ -74,6 +77,8 @@ def serve(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     if request.get("memory_bytes"):
         resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"], request["memory_bytes"]))
     bcc = _import_bcc(Path(request["package"]))
+    if request.get("reads_headers_only"):
+        read_only_below(_places(request.get("build"), request.get("source")))
     bpf = bcc.BPF(text=request["text"], cflags=request["cflags"])  # TRACEPOINT_PROBEs attach here
     if request.get("map_bytes"):
         check_maps(bcc.lib, bpf.module, request["map_bytes"])
@@ -90,6 +95,16 @@ def serve(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     parts = {"programs": programs, "maps": maps, "tracepoints": tracepoints}
     answer = {kind: list(table) for kind, table in parts.items()}
     return answer, [fd for table in parts.values() for fd in table.values()]
+
+
+def _places(build: str | None, source: str | None) -> list[Path]:
+    """What a compile reads: headers, libraries, Python's modules, tracefs, itself. bcc unpacks the headers of a
+    kernel that carries them below /tmp.
+    """
+    usual = ("/usr", "/lib", "/lib64", "/sys", "/proc/self", "/proc/kallsyms", "/proc/version_signature")
+    headers = [build, source] if build and source else ["/tmp"]  # noqa: S108  # bcc's own choice
+    own = [sys.prefix, sys.base_prefix, *filter(None, sys.path)]
+    return [Path(place) for place in (*usual, *filter(None, headers), *own)]
 
 
 def check_maps(lib: Any, module: int, limit: int) -> None:

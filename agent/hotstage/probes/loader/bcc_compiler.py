@@ -42,13 +42,15 @@ _ANSWER_BYTES_LIMIT = 1 << 20
 class CompileLimits:
     """What one compile may take. `memory_bytes` bounds the child's address space (None: as the agent's);
     `said_bytes` is how much of what the compiler said an error carries; `map_bytes` bounds what all maps
-    together take of the kernel's memory (None: no bound).
+    together take of the kernel's memory (None: no bound). `reads_headers_only`: no other file of the host is
+    opened while the text is compiled, where the kernel has Landlock.
     """
 
     deadline_seconds: float = DEADLINE_SECONDS
     memory_bytes: int | None = None
     said_bytes: int = 4_000
     map_bytes: int | None = None
+    reads_headers_only: bool = False
 
 
 ORDINARY_LIMITS = CompileLimits()
@@ -98,6 +100,7 @@ def compile_with_bcc(
     request = _request(text, functions, maps, bindings or find_bcc())
     request["cflags"] += [f"-D{define}" for define in defines]
     request["memory_bytes"], request["map_bytes"] = limits.memory_bytes, limits.map_bytes
+    request["reads_headers_only"] = limits.reads_headers_only
     answer, fds = _ask(request, limits)
     tables = {
         kind: {name: fds.pop(0) for name in answer[kind]} for kind in ("programs", "maps", "tracepoints")
