@@ -2,8 +2,8 @@
 """An operator's C as the preprocessor comes to see it, before anything of it is judged. Pure text work.
 
 The compiler joins continued lines, then takes comments and literals out, and only then looks for directives:
-whoever judges the text as it was written judges another one. What compilers read in different ways (trigraphs,
-carriage returns, control characters, white space beyond ASCII) is refused, so that one reading is left.
+whoever judges the text as it was written judges another one. What compilers read in different ways
+(trigraphs, carriage returns, control characters, white space beyond ASCII) is refused: one reading is left.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Preprocessed:
 
 
 def preprocess(path: str, text: str) -> Preprocessed:
-    """Raises ConfigError, with file, line and remedy, for what could read another file or be read in two ways."""
+    """Raises ConfigError with line and remedy for what could read another file, or be read in two ways."""
     text = text.replace("\r\n", "\n")
     for pattern, what, remedy in (
         (_CONTROL, "a control character", "plain text, with line ends of one kind"),

@@ -6,8 +6,8 @@
 Reads one request (JSON, a line), answers with JSON (its length before it) and the descriptors it names, in
 that order, and leaves by `os._exit`: bcc's own clean-up would disable the events that the agent now holds.
 It changes nothing on the host: tracefs and other kernels' headers are mounted in a mount namespace of its
-own. Of an operator's text it reads headers alone (Landlock), whatever that text says. A request for layouts is answered from tracefs alone, without bcc. Standard library only, besides bcc and
-`landlock`.
+own. Of an operator's text it reads headers alone (Landlock), whatever that text says. A request for layouts
+is answered from tracefs alone, without bcc. Standard library only, besides bcc and `landlock`.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def serve(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 
 def _places(build: str | None, source: str | None) -> list[Path]:
-    """What a compile reads: headers, libraries, Python's modules, tracefs, itself. bcc unpacks the headers of a
-    kernel that carries them below /tmp.
+    """What a compile reads: headers, libraries, Python's modules, tracefs, itself. bcc unpacks the headers of
+    a kernel that carries them below /tmp.
     """
     usual = ("/usr", "/lib", "/lib64", "/sys", "/proc/self", "/proc/kallsyms", "/proc/version_signature")
     headers = [build, source] if build and source else ["/tmp"]  # noqa: S108  # bcc's own choice
