@@ -198,6 +198,8 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 			count_loss(UNMATCHED_RETURNS);
 		return CALL_IS_DONE;
 	}
+	if (is_outer && spec->answer)
+		result = spec->answer == ANSWER_POINTER && PT_REGS_RC(ctx) ? HOTSTAGE_FAILED : 0;
 	if (is_outer && spec->no_error && (result == spec->no_error || result == CALL_AT_END))
 		result = 0;
 	if (is_outer && key.layer == HOTSTAGE_LAYER_RUNTIME) {

@@ -159,6 +159,14 @@ enum hotstage_wait {
 	HOTSTAGE_WAITS = 4,
 };
 
+/* How a call of a library says that it failed; column `answer` of call_spec. */
+enum hotstage_answer {
+	ANSWER_CODE = 0,    /* by a number that is not 0 */
+	ANSWER_POINTER = 1, /* by a pointer to what went wrong */
+	ANSWER_NOTHING = 2, /* it returns nothing */
+};
+#define HOTSTAGE_FAILED (-1) /* the result of a call that failed without a number */
+
 /* call_specs[call id], written by user space before anything is attached. */
 struct call_spec {
 	__u8 bytes_argument;  /* position of the size, 0 = none */
@@ -172,7 +180,7 @@ struct call_spec {
 	__u8 step;		/* enum hotstage_step */
 	__u8 grid_argument; /* position of the grid's x, y and z follow; 0 = none */
 	__u8 detail;		/* what the effect is of: enum hotstage_memory, hotstage_context_end */
-	__u8 pad;
+	__u8 answer;		/* enum hotstage_answer, of calls of libraries */
 	__u8 type_argument; /* position of the type that `bytes_argument` counts, 0 = bytes */
 	__u8 rank_argument; /* of a new communicator's rank, 0 = not told */
 	__s8 no_error;	    /* a result beside 0 that is none: not yet */

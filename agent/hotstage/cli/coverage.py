@@ -28,6 +28,7 @@ _NOT_WATCHED = {
     "failed": "could not be attached",
     "denied": "is denied",
     "off": "is let go",
+    "ignored": "is not covered",
 }
 
 

@@ -34,6 +34,8 @@ def show_all(body: Document) -> None:
         _trials(body),
         empty="no library was tried before its attach: there is none, or [probes] canary is off",
     )
+    if tables := _api_tables(body):
+        print_table(("table of functions", "functions", "how", "build id", "library"), tables, empty="")
     _tell_driver(body["driver"])
     _tell_custom(body["custom"])
     scheduler = body.get("scheduler") or {}
@@ -179,6 +181,26 @@ def _trials(body: dict[str, Any]) -> list[tuple[Any, ...]]:
             path,
         )
         for (path, _), trial in sorted(found.items())
+    ]
+
+
+def _api_tables(body: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """One row a library file whose functions are reached through a table alone."""
+    found = {
+        (lib["path"], lib["build_id"]): lib["api_table"]
+        for process in body["processes"]
+        for lib in process["libraries"]
+        if lib.get("api_table")
+    }
+    return [
+        (
+            table["version"],
+            table["entries"],
+            f"refused: {table['refusal']}" if table["refusal"] else table["how"],
+            build_id,
+            path,
+        )
+        for (path, build_id), table in sorted(found.items(), key=lambda item: item[0][0])
     ]
 
 

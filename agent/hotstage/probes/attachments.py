@@ -25,6 +25,7 @@ from hotstage.probes.held_libraries import (
     Process,
     Use,
     coverage_of,
+    nothing_to_probe,
     points_of,
     refused_by,
 )
@@ -241,9 +242,8 @@ class Attachments:
         """
         now_ns = self._clock.monotonic_ns()
         if not candidate.points:
-            known = bool(candidate.missed)
-            reason = "exports none of the catalogue's functions" if known else "not in the catalogue"
-            return HeldLibrary(candidate, LibraryState.IGNORED, now_ns, reason=reason)
+            state, reason = nothing_to_probe(candidate)
+            return HeldLibrary(candidate, state, now_ns, reason=reason)
         if (refusal := self._refusal(candidate)) is not None:
             return HeldLibrary(candidate, refusal[0], now_ns, reason=refusal[1])
         if twin is not None:

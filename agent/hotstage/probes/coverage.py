@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from hotstage.probes.custom.watch import CustomReport
+from hotstage.probes.discovery.api_table import ApiTable
 from hotstage.probes.discovery.targets import MissedSymbol
 from hotstage.probes.driver.report import DriverReport
 from hotstage.probes.maps.communicators import Communicator
@@ -56,6 +57,8 @@ class LibraryCoverage:
     reason: str | None
     trial: TrialReport | None = None
     """What was tried before the attach; None where there is nothing to try, or trials are off."""
+    api_table: ApiTable | None = None
+    """Of a library whose functions are reached through a table alone: what its file said of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class CallTotals:
     `counted`.
 
     All of the driver's layer; `other_layers` has `runtime` (errors that never reached the driver, and all
-    calls where no driver is seen) and `library` (NCCL, cuDNN, libav), which are never added to it.
+    calls where no driver is seen) and `library` (NCCL, cuDNN, libav, ONNX Runtime), never added to it.
     """
 
     counted: int

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hotstage.probes.coverage import LibraryCoverage, LibraryState
 from hotstage.probes.discovery.follower import FileKey
+from hotstage.probes.discovery.libraries import BEYOND_REACH
 from hotstage.probes.discovery.processes import ProcessId
 from hotstage.probes.discovery.targets import Candidate, MissedSymbol
 from hotstage.probes.loader.base import Attachment, AttachPoint
@@ -52,6 +53,19 @@ class Process:
     uses: dict[FileKey, Use] = field(default_factory=dict)
 
 
+def nothing_to_probe(candidate: Candidate) -> tuple[LibraryState, str]:
+    """As what a library without any point is held, and why."""
+    library, table = candidate.parsed.library, candidate.parsed.api_table
+    if library.kind in BEYOND_REACH:
+        return LibraryState.IGNORED, BEYOND_REACH[library.kind]
+    if table is not None and table.refusal is not None:
+        return LibraryState.FAILED, f"its table of functions: {table.refusal}"
+    known = bool(candidate.missed)
+    return LibraryState.IGNORED, (
+        "exports none of the catalogue's functions" if known else "not in the catalogue"
+    )
+
+
 def points_of(attachment: Attachment | None) -> list[AttachPoint]:
     return [point for link in attachment.links for point in link.points] if attachment else []
 
@@ -81,5 +95,6 @@ def coverage_of(use: Use) -> LibraryCoverage:
         since_ns=use.since_ns,
         from_start=use.from_start,
         trial=held.counted_through.candidate.trial,
+        api_table=held.counted_through.candidate.parsed.api_table,
         reason=None if is_counted else held.counted_through.reason if is_off else held.reason,
     )

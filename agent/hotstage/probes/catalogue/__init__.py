@@ -11,6 +11,7 @@ from hotstage.probes.catalogue.cudnn import CUDNN
 from hotstage.probes.catalogue.libav import LIBAV
 from hotstage.probes.catalogue.marks import MARKS
 from hotstage.probes.catalogue.nccl import NCCL
+from hotstage.probes.catalogue.onnxruntime import ONNX_RUNTIME
 from hotstage.probes.catalogue.spec import CallSpec, Layer, LibrarySpec
 from hotstage.probes.catalogue.torch_allocator import TORCH_ALLOCATOR, TORCH_REQUESTS
 from hotstage.probes.catalogue.torch_nvtx import TORCH_NVTX
@@ -21,6 +22,7 @@ LIBRARIES: tuple[LibrarySpec, ...] = (
     NCCL,
     CUDNN,
     LIBAV,
+    ONNX_RUNTIME,
     MARKS,
     TORCH_NVTX,
     TORCH_ALLOCATOR,

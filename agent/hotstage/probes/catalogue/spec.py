@@ -67,6 +67,7 @@ class Family(StrEnum):
     COMMUNICATOR = "communicator"
     DNN = "dnn"
     DECODE = "decode"
+    INFERENCE = "inference"
 
 
 class Layer(IntEnum):
@@ -173,6 +174,17 @@ class Step(IntEnum):
     TO_HOST_WAIT = 4
 
 
+class Answer(IntEnum):
+    """How a call says that it failed; as `enum hotstage_answer` in bpf/include/abi.h."""
+
+    CODE = 0
+    """By a number that is not 0."""
+    POINTER = 1
+    """By a pointer to what went wrong: a class of errors, no code."""
+    NOTHING = 2
+    """It returns nothing, and cannot."""
+
+
 class Wait(IntEnum):
     """Into which of its thread's sums a call's time goes; as `enum hotstage_wait` in bpf/include/abi.h."""
 
@@ -218,6 +230,10 @@ class CallSpec:
     """Of a new communicator's rank; its size is in `factor_argument`."""
     no_error: int = 0
     """A result beside 0 that is no error."""
+    answer: Answer = Answer.CODE
+    """Of calls that are probed as `PointKind.OUTER`."""
+    slot: int | None = None
+    """Where a library's table of functions has it that exports no name of it."""
     is_fallback: bool = False
     """Probed only while some process that has the library has no driver that is counted."""
     tier: Tier = Tier.T1
@@ -288,6 +304,8 @@ class LibrarySpec:
     """Whether the first-instruction rule of `placement.py` was proven on this library."""
     ignored: frozenset[str] = frozenset()
     """Exports that look like variants of a row and are something else."""
+    absent: str = "not exported"
+    """What is said of a row that the library lacks."""
 
     def __post_init__(self) -> None:
         symbols = [symbol for call in self.calls for symbol in call.symbols]
@@ -322,4 +340,5 @@ def call_spec_table(libraries: tuple[LibrarySpec, ...]) -> NDArray[np.void]:
             row["type_argument"] = call.type_argument
             row["rank_argument"] = call.rank_argument
             row["no_error"] = call.no_error
+            row["answer"] = call.answer
     return table

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small, bounded ELF64 reader over an open descriptor: exported functions, file offsets, build-id.
 
-It reads what the dynamic loader reads (PT_DYNAMIC), never the section table, which a stripped file lacks
+It reads what the dynamic loader reads (_PT_DYNAMIC), never the section table, which a stripped file lacks
 and a forged one fakes. Every count and size is bounded, nothing is followed in circles; a file that breaks
 a rule raises `ElfError` with the reason. It decodes no instruction.
 """
@@ -78,7 +78,7 @@ class ElfFile:
 def read_layout(fd: int) -> ElfFile:
     """As `read_elf`, without what it exports: little work, whatever its size; of programs, too."""
     size = os.fstat(fd).st_size
-    machine, headers = _program_headers(fd, size)
+    machine, headers = program_headers(fd, size)
     segments = tuple(_segment(h, size) for h in headers if h[0] == _PT_LOAD)
     return ElfFile(machine, _build_id(fd, size, [h for h in headers if h[0] == _PT_NOTE]), {}, segments)
 
@@ -88,14 +88,15 @@ def read_elf(fd: int) -> ElfFile:
     read.
     """
     size = os.fstat(fd).st_size
-    machine, headers = _program_headers(fd, size)
+    machine, headers = program_headers(fd, size)
     segments = tuple(_segment(h, size) for h in headers if h[0] == _PT_LOAD)
-    dynamic = _dynamic(fd, size, [h for h in headers if h[0] == _PT_DYNAMIC])
+    dynamic = dynamic_entries(fd, size, headers)
     build_id = _build_id(fd, size, [h for h in headers if h[0] == _PT_NOTE])
     return ElfFile(machine, build_id, _functions(fd, size, segments, dynamic), segments)
 
 
-def _read(fd: int, offset: int, length: int, size: int, what: str) -> bytes:
+def read_part(fd: int, offset: int, length: int, size: int, what: str) -> bytes:
+    """Bytes of a file of that size, all of them. Raises ElfError that names `what`."""
     if offset < 0 or length < 0 or offset + length > size:
         raise ElfError(f"{what} lies outside the file")
     data = os.pread(fd, length, offset)
@@ -104,8 +105,11 @@ def _read(fd: int, offset: int, length: int, size: int, what: str) -> bytes:
     return data
 
 
-def _program_headers(fd: int, size: int) -> tuple[str, list[tuple[int, ...]]]:
-    head = _read(fd, 0, 64, size, "the ELF header")
+def program_headers(fd: int, size: int) -> tuple[str, list[tuple[int, ...]]]:
+    """The machine, and rows of type, flags, offset, address, physical address, sizes in file and memory,
+    alignment.
+    """
+    head = read_part(fd, 0, 64, size, "the ELF header")
     if head[:4] != b"\x7fELF":
         raise ElfError("not an ELF file")
     if head[4:6] != b"\x02\x01":
@@ -118,7 +122,7 @@ def _program_headers(fd: int, size: int) -> tuple[str, list[tuple[int, ...]]]:
     start, entry_size, count = struct.unpack_from("<Q14xHH", head, 32)
     if entry_size != 56 or not 0 < count <= PROGRAM_HEADERS_LIMIT:
         raise ElfError(f"{count} program headers of {entry_size} bytes")
-    table = _read(fd, start, count * 56, size, "the program header table")
+    table = read_part(fd, start, count * 56, size, "the program header table")
     return _MACHINES[machine], list(struct.iter_unpack("<IIQQQQQQ", table))
 
 
@@ -129,13 +133,15 @@ def _segment(header: tuple[int, ...], size: int) -> Segment:
     return Segment(offset, address, file_size, bool(flags & 1), bool(flags & 2))
 
 
-def _dynamic(fd: int, size: int, headers: list[tuple[int, ...]]) -> dict[int, int]:
-    if len(headers) != 1:
-        raise ElfError(f"{len(headers)} dynamic sections")
-    length = min(headers[0][5] // 16, DYNAMIC_ENTRIES_LIMIT) * 16
+def dynamic_entries(fd: int, size: int, headers: list[tuple[int, ...]]) -> dict[int, int]:
+    """What the dynamic loader is told: tag → its first value."""
+    found = [header for header in headers if header[0] == _PT_DYNAMIC]
+    if len(found) != 1:
+        raise ElfError(f"{len(found)} dynamic sections")
+    length = min(found[0][5] // 16, DYNAMIC_ENTRIES_LIMIT) * 16
     entries: dict[int, int] = {}
     for tag, value in struct.iter_unpack(
-        "<qQ", _read(fd, headers[0][2], length, size, "the dynamic section")
+        "<qQ", read_part(fd, found[0][2], length, size, "the dynamic section")
     ):
         if tag == 0:
             break
@@ -145,7 +151,7 @@ def _dynamic(fd: int, size: int, headers: list[tuple[int, ...]]) -> dict[int, in
 
 def _build_id(fd: int, size: int, headers: list[tuple[int, ...]]) -> str:
     for header in headers:
-        notes = _read(fd, header[2], min(header[5], NOTES_BYTES_LIMIT), size, "a note")
+        notes = read_part(fd, header[2], min(header[5], NOTES_BYTES_LIMIT), size, "a note")
         at = 0
         while at + 12 <= len(notes):
             name_size, data_size, kind = struct.unpack_from("<III", notes, at)
@@ -167,8 +173,10 @@ def _functions(
     if strings_size > STRINGS_BYTES_LIMIT:
         raise ElfError(f"{strings_size} bytes of symbol names")
     count = _symbol_count(fd, size, segments, dynamic)
-    table = _read(fd, _file_offset(segments, dynamic[_DT_SYMTAB]), count * 24, size, "the symbol table")
-    strings = _read(fd, _file_offset(segments, dynamic[_DT_STRTAB]), strings_size, size, "the symbol names")
+    table = read_part(fd, file_offset(segments, dynamic[_DT_SYMTAB]), count * 24, size, "the symbol table")
+    strings = read_part(
+        fd, file_offset(segments, dynamic[_DT_STRTAB]), strings_size, size, "the symbol names"
+    )
     rows = np.frombuffer(table, _SYMBOL)
     rows = rows[((rows["info"] & 15) == _FUNCTION) & (rows["section"] != 0)]
     found: dict[str, Symbol] = {}
@@ -183,10 +191,10 @@ def _functions(
 def _symbol_count(fd: int, size: int, segments: tuple[Segment, ...], dynamic: dict[int, int]) -> int:
     """How long the symbol table is: the file says so only through a hash table."""
     if _DT_HASH in dynamic:
-        table = _file_offset(segments, dynamic[_DT_HASH])
-        count = int.from_bytes(_read(fd, table + 4, 4, size, "the hash table"), "little")
+        table = file_offset(segments, dynamic[_DT_HASH])
+        count = int.from_bytes(read_part(fd, table + 4, 4, size, "the hash table"), "little")
     elif _DT_GNU_HASH in dynamic:
-        count = _gnu_hash_count(fd, size, _file_offset(segments, dynamic[_DT_GNU_HASH]))
+        count = _gnu_hash_count(fd, size, file_offset(segments, dynamic[_DT_GNU_HASH]))
     else:
         raise ElfError("it has no symbol hash table")
     if count > SYMBOLS_LIMIT:
@@ -195,13 +203,13 @@ def _symbol_count(fd: int, size: int, segments: tuple[Segment, ...], dynamic: di
 
 
 def _gnu_hash_count(fd: int, size: int, at: int) -> int:
-    header: tuple[int, int, int] = struct.unpack("<III", _read(fd, at, 12, size, "the hash table"))
+    header: tuple[int, int, int] = struct.unpack("<III", read_part(fd, at, 12, size, "the hash table"))
     buckets_count, first, bloom_words = header
     if buckets_count > SYMBOLS_LIMIT or bloom_words > SYMBOLS_LIMIT:
         raise ElfError(f"a hash table of {buckets_count} buckets")
     buckets_at = at + 16 + bloom_words * 8
     buckets: NDArray[np.uint32] = np.frombuffer(
-        _read(fd, buckets_at, buckets_count * 4, size, "the hash table"), "<u4"
+        read_part(fd, buckets_at, buckets_count * 4, size, "the hash table"), "<u4"
     )
     last = int(buckets.max(initial=0))
     if last < first:
@@ -213,14 +221,17 @@ def _gnu_hash_count(fd: int, size: int, at: int) -> int:
         chains_at + (last - first) * 4
     )  # the chain of the highest bucket ends the table: bit 0 marks its end
     tail_bytes = min(SYMBOLS_LIMIT * 4, (size - tail_at) & ~3)
-    tail: NDArray[np.uint32] = np.frombuffer(_read(fd, tail_at, tail_bytes, size, "the hash chains"), "<u4")
+    tail: NDArray[np.uint32] = np.frombuffer(
+        read_part(fd, tail_at, tail_bytes, size, "the hash chains"), "<u4"
+    )
     ends = np.flatnonzero(tail & 1)
     if not len(ends):
         raise ElfError("a hash chain without an end")
     return last + int(ends[0]) + 1
 
 
-def _file_offset(segments: tuple[Segment, ...], address: int) -> int:
+def file_offset(segments: tuple[Segment, ...], address: int) -> int:
+    """Where in the file stands what is loaded at the address. Raises ElfError."""
     for segment in segments:
         if segment.address <= address < segment.address + segment.file_size:
             return address - segment.address + segment.offset

@@ -12,13 +12,15 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hotstage.config.settings import ProbesConfig
 from hotstage.errors import AttachError
+from hotstage.probes.catalogue.onnxruntime import ONNX_RUNTIME
 from hotstage.probes.catalogue.torch_allocator import TORCH_REQUESTS
 from hotstage.probes.catalogue.torch_nvtx import TORCH_NVTX
+from hotstage.probes.discovery.api_table import ApiTable, read_api_table
 from hotstage.probes.discovery.elf import ElfError, ElfFile, read_elf
 from hotstage.probes.discovery.elf_locals import local_functions
 from hotstage.probes.discovery.processes import Mapping, printable
@@ -34,12 +36,21 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("libnccl", re.compile(r"/libnccl\.so[^/]*$")),
     ("libcudnn", re.compile(r"/libcudnn\.so\.[0-9]+[^/]*$")),
     ("libavcodec", re.compile(r"/libavcodec(-[0-9a-f]+)?\.so[^/]*$")),
+    ("libonnxruntime", re.compile(r"/libonnxruntime(-[0-9a-f]{6,})?\.so[^/]*$")),
+    ("onnxruntime_python", re.compile(r"/onnxruntime_pybind11_state[^/]*\.so$")),
     ("torch_nvtx", re.compile(r"/libtorch_python\.so$")),
     ("libc10", re.compile(r"/libc10\.so$")),
     ("libc10_cuda", re.compile(r"/libc10_cuda\.so$")),
     ("marks", re.compile(r"/libhotstage_marks[^/]*\.so[^/]*$")),
 )
 """Kind and how its resolved file name looks in `maps`; the first that fits."""
+BEYOND_REACH = {
+    "onnxruntime_python": (
+        "Python's binding has ONNX Runtime in its own file, calls it past its table of functions, and exports"
+        " none: its sessions and runs are not counted, the CUDA calls that they make are"
+    )
+}
+"""Kinds that are told of and never probed, and why."""
 OPTIONAL_KINDS = frozenset({"torch_nvtx", "libc10", "libc10_cuda"})
 _PROBES = frozenset(call.name for call in TORCH_REQUESTS.calls)
 _GONE = frozenset({errno.ENOENT, errno.ESRCH})
@@ -52,13 +63,16 @@ class LibraryGoneError(AttachError):
 @dataclass(frozen=True, slots=True)
 class ParsedLibrary:
     """An open library, what it exports, the catalogue's USDT probes in it; `unlinked` when no directory
-    names the file any more.
+    names the file any more. Functions of a table stand among the exports, by their rows' names; those of it
+    that must not be probed in `refused`, with the reason.
     """
 
     library: OpenLibrary
     elf: ElfFile
     unlinked: bool
     sites: tuple[UsdtSite, ...] = ()
+    api_table: ApiTable | None = None
+    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[int, int]:
@@ -101,6 +115,10 @@ def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
         if kind == "torch_nvtx":
             names = [call.name for call in TORCH_NVTX.calls]
             elf = replace(elf, functions=local_functions(fd, elf, names))
+        table, refused = None, dict[str, str]()
+        if kind == ONNX_RUNTIME.kind:
+            table, functions, refused = read_api_table(fd, elf, ONNX_RUNTIME.calls)
+            elf = replace(elf, functions=functions)
         sites = read_sites(fd, elf, _PROBES) if kind == TORCH_REQUESTS.kind else ()
     except (ElfError, OSError) as error:
         os.close(fd)
@@ -114,7 +132,7 @@ def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
         build_id=elf.build_id,
         kind=kind,
     )
-    return ParsedLibrary(library, elf, unlinked=status.st_nlink == 0, sites=sites)
+    return ParsedLibrary(library, elf, status.st_nlink == 0, sites, table, refused)
 
 
 def close_library(parsed: ParsedLibrary) -> None:

@@ -117,6 +117,8 @@ def plan(
     spec = next((spec for spec in libraries if spec.kind == library.kind), None)
     if spec is None:
         return (), ()
+    if parsed.api_table is not None and parsed.api_table.refusal is not None:
+        return (), (MissedSymbol(library.path, "*", f"its table of functions: {parsed.api_table.refusal}"),)
     points: dict[int, AttachPoint] = {}
     missed: list[MissedSymbol] = []
     for call in spec.calls:
@@ -124,7 +126,10 @@ def plan(
             _plan_sites(parsed, call, points, missed)
             continue
         present = [symbol for symbol in call.symbols if symbol in elf.functions]
-        if left_out := _left_out(call, bool(present), essential_only, tier):
+        if call.name in parsed.refused:
+            missed.append(MissedSymbol(library.path, call.name, parsed.refused[call.name]))
+            continue
+        if left_out := _left_out(spec, call, bool(present), essential_only, tier):
             missed.append(MissedSymbol(library.path, call.name, *left_out))
             continue
         for symbol in present:
@@ -138,6 +143,7 @@ def plan(
             else:
                 points.setdefault(point.symbol_offset, point)
     missed += _variants(library.path, new_variants(spec, elf.functions))
+    missed += _newer(parsed)
     return tuple(points.values()), tuple(missed)
 
 
@@ -152,10 +158,24 @@ def _variants(path: str, found: dict[str, str]) -> list[MissedSymbol]:
     return missed
 
 
-def _left_out(call: CallSpec, is_present: bool, essential_only: bool, tier: Tier) -> tuple[str, bool] | None:
+def _newer(parsed: ParsedLibrary) -> list[MissedSymbol]:
+    """What a table of functions has behind those that the catalogue's list of versions names."""
+    table = parsed.api_table
+    if table is None or table.entries <= table.known:
+        return []
+    reason = (
+        f"{table.entries - table.known} functions at most, newer than the catalogue or no part of the table"
+    )
+    slots = f"OrtApi[{table.known}..{table.entries - 1}]"
+    return [MissedSymbol(parsed.library.path, slots, reason, is_expected=True)]
+
+
+def _left_out(
+    spec: LibrarySpec, call: CallSpec, is_present: bool, essential_only: bool, tier: Tier
+) -> tuple[str, bool] | None:
     """Why a call is not probed, and whether that is as it should be; None when it is."""
     if not is_present:
-        return "not exported", bool(call.since or call.until)
+        return spec.absent, bool(call.since or call.until)
     if call.tier > tier:
         return f"of tier {call.tier.name}, above probes.tier", True
     if essential_only and not call.is_essential:

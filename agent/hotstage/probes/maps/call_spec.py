@@ -18,7 +18,7 @@ CALL_SPEC_DTYPE = np.dtype(
         ("step", "u1"),
         ("grid_argument", "u1"),
         ("detail", "u1"),
-        ("pad", "u1"),
+        ("answer", "u1"),
         ("type_argument", "u1"),
         ("rank_argument", "u1"),
         ("no_error", "i1"),
