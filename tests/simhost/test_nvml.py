@@ -24,7 +24,7 @@ def stubs(tmp_path):
 def page(stubs):
     with shared_page(stubs.folder / PAGE_FILE) as page:
         GpuModel(page)
-        page.processes[0].pid, page.processes[0].device, page.processes[0].used_bytes = (
+        page.processes[0].pid, page.processes[0].device, page.processes[0].held_bytes = (
             os.getpid(),
             1,
             5 << 30,

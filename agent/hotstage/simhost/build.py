@@ -84,7 +84,7 @@ LIBRARIES = (
     StubLibrary(
         file="libsimserver.so",
         soname="libsimserver.so",
-        sources=("server.c",),
+        sources=("server.c", "server_memory.c"),
         link=("-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN"),
     ),
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hotstage.errors import ConfigError
+from hotstage.simhost.fault_kinds import FAULTS, SLOWDOWN, FaultKind
 from hotstage.stages.stage import Modality, Stage
 
 SHAPES = ("step", "ramp", "intermittent")
@@ -40,64 +41,6 @@ SERVER_STAGES = (
 
 MAX_SEVERITY = 1000.0
 MAX_SECONDS = 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class FaultKind:
-    """A fault by name. `window` is the kind of window it should cause; None: a hard negative, none at all."""
-
-    name: str
-    does: str
-    window: str | None
-    severity: float
-    severity_means: str
-    stage: str | None = None
-    modality: str | None = None
-    shape: str = "step"
-
-
-FAULTS = (
-    FaultKind(
-        name="encoder-stall",
-        does="the image encoder takes longer",
-        window="stage_latency",
-        severity=10.0,
-        severity_means="so many times as long",
-        stage="vision_encode",
-        modality="image",
-    ),
-    FaultKind(
-        name="hang",
-        does="one instance stays alive and healthy, but no wait for its GPU returns",
-        window="alive_but_hung",
-        severity=1.0,
-        severity_means="nothing",
-    ),
-    FaultKind(
-        name="xid",
-        does="the GPU driver logs an error of one instance's GPU, which is reset at the end",
-        window="gpu_xid",
-        severity=79.0,
-        severity_means="the error's number",
-    ),
-    FaultKind(
-        name="load-ramp",
-        does="more requests arrive, as many as the host can serve",
-        window=None,
-        severity=2.5,
-        severity_means="so many times as many",
-        shape="ramp",
-    ),
-    FaultKind(name="idle", does="no requests arrive", window=None, severity=0.0, severity_means="nothing"),
-)
-
-SLOWDOWN = FaultKind(
-    name="slowdown",
-    does="any stage takes longer; only in a fault file, which names the stage",
-    window="stage_latency",
-    severity=10.0,
-    severity_means="so many times as long",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +182,7 @@ def _fault_of(kind: FaultKind, start: float, end: float, severity: float) -> Fau
         shape=kind.shape,
         stage=kind.stage,
         modality=kind.modality,
-        instance="i-0" if kind.window in ("alive_but_hung", "gpu_xid") else None,
+        instance=kind.instance,
     )
 
 

@@ -7,9 +7,10 @@ Every call releases the interpreter's lock, so that waiting for the device block
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 
-from hotstage.simhost.page import Page
+from hotstage.simhost.page import PAGE_FILE, Page
 from hotstage.simhost.service import StageWork
 from hotstage.stages.stage import Modality, Stage
 
@@ -63,6 +64,7 @@ class Gpu:
 
     def __init__(self, library: Path, count: int = 1) -> None:
         self._count = count
+        self._folder = library.parent
         self._library = ctypes.CDLL(str(library))
         self._library.sim_page_bytes.restype = ctypes.c_uint64
         if self._library.sim_page_bytes() != ctypes.sizeof(Page):
@@ -126,6 +128,35 @@ class Gpu:
             output_bytes=TOKEN_BYTES * sequences,
         )
         self._check("gpu_eager", self._library.gpu_eager(ctypes.byref(work)))
+
+    def squeeze(self, free_bytes: int, cut_bytes: int) -> None:
+        """Of the last GPU, leave this much free in one piece and this much in pages that hold something."""
+        result = self._library.gpu_squeeze(
+            ctypes.c_int(self._count - 1), ctypes.c_uint64(free_bytes), ctypes.c_uint64(cut_bytes)
+        )
+        self._check("gpu_squeeze", result)
+
+    def relieve(self) -> None:
+        """Give back what `squeeze` took."""
+        self._check("gpu_relieve", self._library.gpu_relieve(ctypes.c_int(self._count - 1)))
+
+    def share_stream(self, *, is_shared: bool) -> None:
+        """All threads on one stream, or each on its own again."""
+        self._check("gpu_share_stream", self._library.gpu_share_stream(ctypes.c_int(is_shared)))
+
+    def free_memory(self) -> tuple[int, int] | None:
+        """(free, its largest piece) of the last GPU, bytes, as its allocator has it; None without a page."""
+        try:
+            page = Page.from_buffer_copy((self._folder / PAGE_FILE).read_bytes())
+        except (OSError, ValueError):
+            return None
+        own = [process for process in page.processes if process.pid == os.getpid()]
+        if not own:
+            return None
+        mine = own[-1]
+        device = page.devices[mine.device]
+        used = sum(each.used_bytes for each in page.processes if each.pid and each.device == mine.device)
+        return device.total_bytes - device.reserved_bytes - used, mine.largest_free_bytes
 
     @staticmethod
     def _check(act: str, code: int) -> None:

@@ -62,6 +62,7 @@ class Process(ctypes.Structure):
         ("pid", ctypes.c_uint32),
         ("device", ctypes.c_uint32),
         ("used_bytes", ctypes.c_uint64),
+        ("held_bytes", ctypes.c_uint64),
         ("peak_bytes", ctypes.c_uint64),
         ("largest_free_bytes", ctypes.c_uint64),
         ("busy_ns", ctypes.c_uint64),

@@ -23,6 +23,7 @@ from hotstage.simhost import faults, workload
 from hotstage.simhost.annotations import Mode, annotations_of
 from hotstage.simhost.gpu import Gpu
 from hotstage.simhost.pipeline import Pipeline
+from hotstage.simhost.scenes import Scenes
 from hotstage.stages.stage import Modality, Stage
 
 DRAIN_SECONDS = 5.0
@@ -67,16 +68,20 @@ class Server:
         self._config = config
         self._start_ns = 0
         self._is_over = threading.Event()
+        self._gpu = Gpu(Path(config.library), config.gpus)
         self.pipeline = Pipeline(
             instance=config.instance,
             model=config.model,
             seed=config.seed,
             calls_scale=config.calls_scale,
-            gpu=Gpu(Path(config.library), config.gpus),
+            gpu=self._gpu,
             slowdown=self._slowdown,
             annotations=annotations_of(config.mode),
             has_pool=config.mode is Mode.fingerprints,
             is_eager=config.mode is Mode.eager,
+        )
+        self._scenes = Scenes(
+            config.faults, config.instance, config.index, config.tag, self._gpu, self.pipeline.take
         )
         self._arrivals = threading.Thread(target=self._arrive, name="arrivals", daemon=True)
 
@@ -85,6 +90,7 @@ class Server:
         self._start_ns = start_ns
         self.pipeline.start()
         self._arrivals.start()
+        self._scenes.start(start_ns, self._is_over)
 
     def stop(self) -> None:
         """No more arrivals; waits until all is answered or the time is up, then nothing moves any more."""
@@ -110,6 +116,7 @@ class Server:
                 },
                 "stages": [asdict(span) for span in ledger.spans],
                 "dropped": ledger.dropped,
+                "scenes": self._scenes.happened(),
             }
 
     def _seconds(self) -> float:

@@ -154,7 +154,9 @@ def write(
     servers: Sequence[dict[str, Any]],
     faults: Sequence[dict[str, Any]],
 ) -> None:
-    """The truth file of a run. `servers` are the instances' own reports (`requests`, `stages`, `dropped`)."""
+    """The truth file of a run. `servers` are the instances' own reports (`requests`, `stages`, `dropped`,
+    `scenes`).
+    """
     calls: Counter[str] = Counter()
     for made in calls_by_pid.values():
         calls.update(made)
@@ -170,6 +172,7 @@ def write(
         },
         "stages": [span for server in servers for span in server["stages"]],
         "stages_dropped": sum(server["dropped"] for server in servers),
+        "scenes": [happened for server in servers for happened in server["scenes"]],
         "faults": list(faults),
     }
     scratch = path.with_suffix(".tmp")

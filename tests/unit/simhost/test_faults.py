@@ -5,6 +5,7 @@ import pytest
 
 from hotstage.errors import ConfigError
 from hotstage.simhost import faults
+from hotstage.simhost.scenes import SCENES
 from hotstage.simhost.service import COSTS
 from hotstage.stages.stage import Stage
 
@@ -31,7 +32,7 @@ def test_a_spec_says_when_and_how_much(spec, start, end, severity):
     ("spec", "thing", "remedy"),
     [
         ("encoder-stal", "encoder-stal", "did you mean 'encoder-stall'?"),
-        ("quake", "quake", "one of: encoder-stall, hang, xid, load-ramp, idle"),
+        ("quake", "quake", "one of: encoder-stall, hang, xid, token-conflict, shared-stream, load-ramp, "),
         ("", "''", "one of:"),
         ("hang@x", "START 'x'", "seconds"),
         ("hang@5-", "END ''", "seconds"),
@@ -141,7 +142,18 @@ def test_load_moves_with_ramp_and_idle_alone():
 
 
 def test_hard_negatives_expect_no_window():
-    assert {kind.name for kind in faults.FAULTS if kind.window is None} == {"load-ramp", "idle"}
+    assert {kind.name for kind in faults.FAULTS if kind.window is None} == {
+        "load-ramp",
+        "tokens-with-room",
+        "tokens-in-one-piece",
+        "cut-memory",
+        "idle",
+    }
+
+
+def test_every_scene_is_a_fault_of_one_instance():
+    kinds = {kind.name: kind for kind in faults.FAULTS}
+    assert all(kinds[name].instance == "i-0" for name in SCENES)
 
 
 def test_the_servers_stages_are_those_with_a_cost():

@@ -8,8 +8,8 @@ from hotstage.simhost.page import MAX_XIDS, Device, Page, Process, shared_page
 
 
 def test_the_twin_in_c_has_the_same_sizes():
-    assert (ctypes.sizeof(Device), ctypes.sizeof(Process)) == (232, 48)
-    assert ctypes.sizeof(Page) == 24 + 8 * 232 + 32 * 48 + 16 * 16
+    assert (ctypes.sizeof(Device), ctypes.sizeof(Process)) == (232, 56)
+    assert ctypes.sizeof(Page) == 24 + 8 * 232 + 32 * 56 + 16 * 16
 
 
 def test_a_server_compares_the_sizes_when_it_loads(stubs):

@@ -60,14 +60,26 @@ print(cuda.cuMemFree_v2(c_uint64(0)), allocate(0)[0])
 
 
 def test_memory_info_counts_all_processes_of_the_device(driver, page):
-    page.processes[0].pid, page.processes[0].device, page.processes[0].used_bytes = 1, 0, 1 << 18
+    page.devices[0].total_bytes = 16 << 20
+    page.processes[0].pid, page.processes[0].device, page.processes[0].held_bytes = 1, 0, 4 << 20
     free = driver("""
 open_context()
 allocate(1 << 18)
 free, total = c_size_t(), c_size_t()
 check(cuda.cuMemGetInfo_v2(byref(free), byref(total))); print(free.value, total.value)
 """)
-    assert free == f"{1 << 19} {1 << 20}"
+    assert free == f"{10 << 20} {16 << 20}", "a page of 2 MiB is used by what lies in it"
+
+
+def test_a_page_is_used_once_however_many_lie_in_it(driver, page):
+    page.devices[0].total_bytes = 16 << 20
+    driver("""
+open_context()
+blocks = [allocate(size)[1] for size in (1 << 20, 1 << 20, 3 << 20, 1 << 20, 4 << 20)]
+check(cuda.cuMemFree_v2(blocks[0])); check(cuda.cuMemFree_v2(blocks[4]))
+""")
+    assert (page.processes[0].used_bytes, page.processes[0].held_bytes) == (5 << 20, 6 << 20)
+    assert page.processes[0].largest_free_bytes == 10 << 20
 
 
 def test_physical_memory_apart_from_addresses_counts_as_used(driver, page):

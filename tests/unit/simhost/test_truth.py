@@ -65,7 +65,12 @@ def test_a_fault_is_cut_at_the_end_of_traffic_and_left_out_beyond_it():
 
 def test_the_file_sums_what_processes_and_servers_report(tmp_path):
     requests = {"started": 3, "finished": 2, "open": 1, "refused": 0, "failed": 0}
-    server = {"requests": requests, "stages": [{"stage": "queue"}], "dropped": 1}
+    server = {
+        "requests": requests,
+        "stages": [{"stage": "queue"}],
+        "dropped": 1,
+        "scenes": [{"what": "volley"}],
+    }
     truth.write(
         tmp_path / "truth.json",
         seed=7,

@@ -19,6 +19,8 @@ _KIND_WORDS = {
     "alive_but_hung": "alive, but nothing comes out",
     "gpu_xid": "an error of a GPU, by its driver",
     "process_death": "a process that died",
+    "token_conflict": "tokens in flight that the GPU's memory has no room for",
+    "shared_stream": "encoders on the language model's stream",
 }
 _OPEN_UNTIL = {"gpu_xid": "the GPU counts as broken until it is seen to be reset"}
 

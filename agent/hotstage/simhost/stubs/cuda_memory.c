@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Simulated libcuda: memory. One address range a device, first fit, blocks of 512 bytes: what is free but cut into
- * pieces cannot be had in one piece, so fragmentation is true. The addresses are never read or written.
+ * pieces cannot be had in one piece, so fragmentation is true. The device counts pages of 2 MiB, as the driver maps them:
+ * one in which anything is allocated is used. The addresses are never read or written.
  */
 #include "cuda_sim.h"
 
 #include <stdlib.h>
 
 #define GRANULE 512ULL
+#define PAGE_BYTES (2ULL << 20)
 #define RANGE_BASE 0x700000000000ULL
 #define RANGE_STEP 0x10000000000ULL
 
@@ -37,15 +39,25 @@ static struct block *range_of(const struct context *context)
 
 static void publish(struct context *context)
 {
-	uint64_t used = 0, largest = 0;
+	const struct block *first = ranges[context->ordinal];
+	uint64_t used = 0, largest = 0, held = 0, counted_to = 0, size = 0;
 
-	for (const struct block *block = ranges[context->ordinal]; block; block = block->next) {
-		if (!block->is_free)
-			used += block->bytes;
-		else if (block->bytes > largest)
-			largest = block->bytes;
+	for (const struct block *block = first; block; block = block->next) {
+		uint64_t begin = (block->address - first->address) / PAGE_BYTES;
+		uint64_t end = (block->address - first->address + block->bytes + PAGE_BYTES - 1) / PAGE_BYTES;
+
+		size += block->bytes;
+		if (block->is_free) {
+			largest = block->bytes > largest ? block->bytes : largest;
+			continue;
+		}
+		used += block->bytes;
+		held += end - (begin < counted_to ? counted_to : begin);
+		counted_to = end;
 	}
+	held *= PAGE_BYTES;
 	context->shared->used_bytes = used;
+	context->shared->held_bytes = held < size ? held : size;
 	context->shared->largest_free_bytes = largest;
 	if (used > context->shared->peak_bytes)
 		context->shared->peak_bytes = used;
@@ -144,7 +156,7 @@ BODY(cuMemGetInfo_v2)(size_t *free_bytes, size_t *total_bytes)
 		return result;
 	for (int i = 0; i < SIM_PROCESSES; i++)
 		if (page->processes[i].pid && page->processes[i].device == context->shared->device)
-			used += page->processes[i].used_bytes;
+			used += page->processes[i].held_bytes;
 	*total_bytes = context->device->total_bytes - context->device->reserved_bytes;
 	*free_bytes = *total_bytes > used ? *total_bytes - used : 0;
 	return CUDA_SUCCESS;

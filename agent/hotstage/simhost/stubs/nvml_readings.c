@@ -44,7 +44,7 @@ static uint64_t used_bytes(const struct sim_device *device)
 
 	for (int i = 0; i < SIM_PROCESSES; i++)
 		if (nvml_is_on(&nvml_page->processes[i], device))
-			used += nvml_page->processes[i].used_bytes;
+			used += nvml_page->processes[i].held_bytes;
 	return used;
 }
 
@@ -183,7 +183,7 @@ EXPORT(nvmlDeviceGetComputeRunningProcesses_v3)(nvmlDevice_t device, unsigned *c
 		if (!nvml_is_on(process, device))
 			continue;
 		if (processes && found < room)
-			processes[found] = (struct nvml_process){process->pid, process->used_bytes, NO_INSTANCE,
+			processes[found] = (struct nvml_process){process->pid, process->held_bytes, NO_INSTANCE,
 								 NO_INSTANCE};
 		found++;
 	}

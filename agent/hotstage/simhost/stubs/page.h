@@ -50,7 +50,8 @@ struct sim_device { /* written by the host */
 struct sim_process { /* written by libcuda: one process on one device */
 	uint32_t pid;	 /* 0: free */
 	uint32_t device;
-	uint64_t used_bytes;
+	uint64_t used_bytes; /* allocated */
+	uint64_t held_bytes; /* of the device, in whole pages */
 	uint64_t peak_bytes;
 	uint64_t largest_free_bytes;
 	uint64_t busy_ns; /* sum of the work given to the device */
@@ -75,8 +76,8 @@ struct sim_page {
 };
 
 _Static_assert(sizeof(struct sim_device) == 232, "page.py says the same");
-_Static_assert(sizeof(struct sim_process) == 48, "page.py says the same");
-_Static_assert(sizeof(struct sim_page) == 24 + 8 * 232 + 32 * 48 + 16 * 16, "page.py says the same");
+_Static_assert(sizeof(struct sim_process) == 56, "page.py says the same");
+_Static_assert(sizeof(struct sim_page) == 24 + 8 * 232 + 32 * 56 + 16 * 16, "page.py says the same");
 
 /* The page of the file that the variable names, else of the one beside this library, else one private GPU. */
 struct sim_page *sim_page_open(void);

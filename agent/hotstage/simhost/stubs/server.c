@@ -96,6 +96,8 @@ static __thread struct lane {
 	CUevent done;
 } lanes[MAX_GPUS];
 static __thread uint32_t current; /* index of the thread's context */
+static CUstream shared;		  /* of the last GPU, for all threads while it is_shared */
+static int is_shared;
 static __thread void *pinned;
 
 static CUresult load_kernel(void *module, const char *name)
@@ -203,6 +205,22 @@ EXPORT CUresult gpu_thread_open(void)
 	return cuMemHostAlloc(&pinned, PINNED_BYTES, 0);
 }
 
+static CUstream stream_here(void)
+{
+	return __atomic_load_n(&is_shared, __ATOMIC_ACQUIRE) && current == gpus - 1 ? shared : lanes[current].stream;
+}
+
+/* From now on every thread works on one stream of the last GPU, or again on its own. */
+EXPORT CUresult gpu_share_stream(int on)
+{
+	if (on && !shared) {
+		TRY(cuCtxSetCurrent(contexts[gpus - 1]));
+		TRY(cuStreamCreate(&shared, 1));
+	}
+	__atomic_store_n(&is_shared, on, __ATOMIC_RELEASE);
+	return 0;
+}
+
 static CUresult launch_one(enum launch_by by, CUfunction function, unsigned blocks, CUstream stream)
 {
 	struct launch_config config = {blocks, 1, 1, 128, 1, 1, 0, stream, NULL, 0};
@@ -214,7 +232,8 @@ static CUresult launch_one(enum launch_by by, CUfunction function, unsigned bloc
 	return cuLaunchKernel(function, blocks, 1, 1, 128, 1, 1, 0, stream, NULL, NULL);
 }
 
-static CUresult launch_all(const struct kernel_program *program, uint64_t device_ns, uint32_t launches)
+static CUresult launch_all(const struct kernel_program *program, uint64_t device_ns, uint32_t launches,
+			   CUstream stream)
 {
 	uint64_t blocks_left = device_ns / BLOCK_NS;
 
@@ -223,26 +242,28 @@ static CUresult launch_all(const struct kernel_program *program, uint64_t device
 		CUfunction function = function_of(kernel_of(program->first, program->layer, i));
 
 		blocks_left -= blocks;
-		TRY(launch_one(program->by, function, blocks ? (unsigned)blocks : 1, lanes[current].stream));
+		TRY(launch_one(program->by, function, blocks ? (unsigned)blocks : 1, stream));
 	}
 	return 0;
 }
 
 static CUresult run_stage(const struct kernel_program *program, const struct stage_work *work)
 {
-	struct lane *lane;
 	CUdeviceptr memory;
+	CUstream stream;
+	CUevent done;
 	CUresult result;
 
 	TRY(use(program->is_encoder ? 0 : gpus - 1));
-	lane = &lanes[current];
-	TRY(cuMemAllocAsync(&memory, work->device_bytes, lane->stream));
+	stream = stream_here();
+	done = lanes[current].done;
+	TRY(cuMemAllocAsync(&memory, work->device_bytes, stream));
 	for (uint32_t i = 0; i < work->copies; i++)
-		TRY(cuMemcpyHtoDAsync_v2(memory, pinned, work->input_bytes / work->copies, lane->stream));
-	TRY(launch_all(program, work->device_ns, work->launches));
-	TRY(cuEventRecord(lane->done, lane->stream));
-	result = cuEventSynchronize(lane->done);
-	TRY(cuMemFreeAsync(memory, lane->stream));
+		TRY(cuMemcpyHtoDAsync_v2(memory, pinned, work->input_bytes / work->copies, stream));
+	TRY(launch_all(program, work->device_ns, work->launches, stream));
+	TRY(cuEventRecord(done, stream));
+	result = cuEventSynchronize(done);
+	TRY(cuMemFreeAsync(memory, stream));
 	return result;
 }
 
@@ -262,12 +283,15 @@ EXPORT CUresult gpu_stage(const struct stage_work *work)
 
 static CUresult run_steps(const struct kernel_program *program, uint32_t steps, uint64_t step_ns, uint32_t launches)
 {
+	CUstream stream;
+
 	TRY(use(gpus - 1));
+	stream = stream_here();
 	for (uint32_t i = 0; i < steps; i++) {
-		TRY(cuGraphLaunch(decode_graph, lanes[current].stream));
-		TRY(launch_all(program, step_ns, launches));
-		TRY(cuMemcpyDtoHAsync_v2(pinned, weights, 256, lanes[current].stream));
-		TRY(cuStreamSynchronize(lanes[current].stream));
+		TRY(cuGraphLaunch(decode_graph, stream));
+		TRY(launch_all(program, step_ns, launches, stream));
+		TRY(cuMemcpyDtoHAsync_v2(pinned, weights, 256, stream));
+		TRY(cuStreamSynchronize(stream));
 	}
 	return 0;
 }
@@ -295,12 +319,15 @@ struct eager_work {
 
 static CUresult run_eagerly(const struct kernel_program *program, const struct eager_work *work)
 {
+	CUstream stream;
+
 	TRY(use(gpus - 1));
+	stream = stream_here();
 	for (uint32_t i = 0; i < work->steps; i++) {
-		TRY(cuMemcpyHtoDAsync_v2(weights, pinned, work->input_bytes, lanes[current].stream));
-		TRY(launch_all(program, work->step_ns, work->launches));
-		TRY(cuMemcpyDtoHAsync_v2(pinned, weights, work->output_bytes, lanes[current].stream));
-		TRY(cuStreamSynchronize(lanes[current].stream));
+		TRY(cuMemcpyHtoDAsync_v2(weights, pinned, work->input_bytes, stream));
+		TRY(launch_all(program, work->step_ns, work->launches, stream));
+		TRY(cuMemcpyDtoHAsync_v2(pinned, weights, work->output_bytes, stream));
+		TRY(cuStreamSynchronize(stream));
 	}
 	return 0;
 }
