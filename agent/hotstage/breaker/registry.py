@@ -17,7 +17,7 @@ from hotstage.stages.pulse import Pulse
 from hotstage.windows.window import AnomalyWindow
 
 _TRAFFIC_NS = 10_000_000_000
-_HARD_KINDS = frozenset({"gpu_xid", "gpu_lost", "process_death", "alive_but_hung"})
+_HARD_KINDS = frozenset({"gpu_xid", "gpu_lost", "process_death", "alive_but_hung", "token_conflict"})
 _FORGET_NS = 3_600_000_000_000
 """A closed breaker without an override goes this long after its last change when room is needed."""
 

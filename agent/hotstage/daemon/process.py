@@ -20,6 +20,7 @@ from hotstage.daemon.reload import take_over
 from hotstage.daemon.selfcheck import SelfMeter
 from hotstage.daemon.switch import ProbeSwitch
 from hotstage.daemon.tick import FAST_NS, Ticker
+from hotstage.daemon.waking import Waking, Woken
 from hotstage.errors import HotstageError
 from hotstage.service import NoManager, ServiceManager
 
@@ -44,6 +45,7 @@ class Daemon:
         self._reload = reload
         self._service = service or NoManager()
         self._stop = threading.Event()
+        self._waking = Waking(clock)
         self._reload_asked = threading.Event()
         self._switch: ProbeSwitch | None = None
 
@@ -73,13 +75,19 @@ class Daemon:
 
     def _loop(self, parts: Parts, ticker: Ticker, heart: Heartbeat) -> None:
         next_ns = self._clock.monotonic_ns()
-        while not self._stop.wait(max(0.0, (next_ns - self._clock.monotonic_ns()) / 1e9)):
+        urgent = parts.engine.urgent_fds()
+        while (woken := self._waking.wait(next_ns, urgent)) is not Woken.end:
+            is_early = woken is Woken.urgent
             try:
-                ticker.tick()
+                ticker.tick(is_early=is_early)
             except HotstageError as error:
                 log.error("a tick failed: %s", error.message, extra={"remedy": error.remedy})
             else:
                 heart.ticked(is_slow=ticker.was_slow)
+            # At most one between two ticks: a flood of verdicts is told in order and on time, but not sooner.
+            urgent = () if is_early else parts.engine.urgent_fds()
+            if is_early:
+                continue
             if self._reload_asked.is_set():
                 self._reload_asked.clear()
                 self._apply_reload(parts, heart)
@@ -116,6 +124,7 @@ class Daemon:
 
     def _ask_stop(self, signum: int, frame: FrameType | None) -> None:
         self._stop.set()
+        self._waking.end()
 
     def _ask_switch(self, signum: int, frame: FrameType | None) -> None:
         if self._switch is not None:

@@ -34,6 +34,7 @@ class SelfSample:
     slow_tick_p99_seconds: float | None
     fast_ticks: int
     slow_ticks: int
+    early_ticks: int
     late_ticks: int
 
     def document(self) -> Document:
@@ -51,6 +52,7 @@ class SelfMeter:
         self._slow: deque[float] = deque(maxlen=_TICKS_KEPT)
         self.fast_ticks = 0
         self.slow_ticks = 0
+        self.early_ticks = 0
         self.late_ticks = 0
         self.last_tick_ns: int | None = None
         self.map_bytes = 0
@@ -58,15 +60,16 @@ class SelfMeter:
         self.last_reload_successful = True
         """Whether the configuration was taken when it was last read, at the start or on SIGHUP."""
 
-    def took(self, began_ns: int, *, is_slow: bool) -> None:
-        """One tick that began then has just ended."""
+    def took(self, began_ns: int, *, is_slow: bool, is_early: bool = False) -> None:
+        """One tick that began then has just ended; one that came early is timed, and counted apart."""
         self.last_tick_ns = self._clock.monotonic_ns()
         seconds = (self.last_tick_ns - began_ns) / 1e9
         if is_slow:
             self.slow_ticks += 1
             self._slow.append(seconds)
         else:
-            self.fast_ticks += 1
+            self.fast_ticks += not is_early
+            self.early_ticks += is_early
             self._fast.append(seconds)
 
     def sample(self) -> SelfSample:
@@ -82,6 +85,7 @@ class SelfMeter:
             slow_tick_p99_seconds=_p99(self._slow),
             fast_ticks=self.fast_ticks,
             slow_ticks=self.slow_ticks,
+            early_ticks=self.early_ticks,
             late_ticks=self.late_ticks,
         )
 

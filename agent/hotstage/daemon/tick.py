@@ -26,7 +26,9 @@ SLOW_EVERY = 10
 
 
 class Ticker:
-    """`tick` every `FAST_NS`, by one thread; every `SLOW_EVERY`th reads and publishes the second, too."""
+    """`tick` every `FAST_NS`, by one thread; every `SLOW_EVERY`th reads and publishes the second, too. One
+    that is early comes between two of them, and moves neither.
+    """
 
     def __init__(self, parts: Parts, clock: Clock) -> None:
         self._parts = parts
@@ -35,14 +37,11 @@ class Ticker:
         self._xids = XidMerge()
         self.gpus = no_devices(0, DevicesState.starting, "not asked yet")
         """The GPUs as last heard."""
-
-    @property
-    def was_slow(self) -> bool:
+        self.was_slow = False
         """Whether the last tick was one that ends a second."""
-        return self._parts.meter.fast_ticks % SLOW_EVERY == 0
 
-    def tick(self) -> None:
-        """The whole program: read, judge, decide, publish."""
+    def tick(self, *, is_early: bool = False) -> None:
+        """The whole program: read, judge, decide, publish. `is_early`: the kernel has something urgent."""
         parts = self._parts
         began_ns = self._clock.monotonic_ns()
         ordered = carry_out(parts.overrides, parts.line.breakers, began_ns, parts.line.detectors.repaired)
@@ -51,14 +50,15 @@ class Ticker:
         if sample.xids or self.gpus.xids:
             sample = replace(sample, xids=self._xids.merge(sample.xids + self.gpus.xids))
         step = parts.line.fast(sample)
-        room = parts.line.headroom.inputs(sample, self.gpus, parts.engine.ledger.stages())
-        parts.engine.conflict.set_inputs(room)
-        parts.sources.remember(sample, self.gpus)
         transitions = (*ordered, *step.transitions)
         records = parts.line.breakers.records
         parts.publisher.page(records, sample.at_ns)
+        parts.sources.remember(sample, self.gpus)
         parts.publisher.changes(sample.at_ns, step.windows, transitions, records, parts.sources.freeze())
-        parts.meter.took(began_ns, is_slow=False)
+        room = parts.line.headroom.inputs(sample, self.gpus, parts.engine.ledger.stages())
+        parts.engine.conflict.set_inputs(room)
+        parts.meter.took(began_ns, is_slow=False, is_early=is_early)
+        self.was_slow = not is_early and parts.meter.fast_ticks % SLOW_EVERY == 0
         second = self._slow_tick() if self.was_slow else None
         self._show(sample, step, transitions, second)
 
@@ -122,7 +122,7 @@ class Ticker:
         )
         parts.cell.swap(
             View(
-                tick=parts.meter.fast_ticks,
+                tick=parts.meter.fast_ticks + parts.meter.early_ticks,
                 at_ns=step.pulse.at_ns,
                 frame=parts.line.history.latest,
                 is_stale=bool(step.pulse.stale),

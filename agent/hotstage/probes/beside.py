@@ -50,6 +50,10 @@ class Beside:
         """XIDs since the last call, those of the kernel log first."""
         return (*self.xid.drain(), *self.driver.drain())
 
+    def urgent_fds(self) -> tuple[int, ...]:
+        """Rings that wake whoever polls them."""
+        return self.xid.urgent_fds()
+
     def keep(self, off: str | None) -> None:
         """Once a second: note losses; `off`, the reason of a kill switch, lets go of drivers' tracepoints and
         of the operator's programs. Lines of the kernel log tax nobody and stay.

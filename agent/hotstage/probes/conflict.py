@@ -59,6 +59,10 @@ class Conflicts:
             log.warning("%d processes are not judged: conflict_inputs is full", refused)
         self._refused = refused
 
+    def urgent_fds(self) -> tuple[int, ...]:
+        """The ring of the verdicts, to be polled."""
+        return () if self._maps is None else (self._maps.urgent_fd,)
+
     def drain(self) -> tuple[ConflictVerdict, ...]:
         """Verdicts since the last call, oldest first."""
         if self._maps is None:

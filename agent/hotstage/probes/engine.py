@@ -108,6 +108,10 @@ class ProbeEngine:
         self.start_seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
         self.beside.start()
 
+    def urgent_fds(self) -> tuple[int, ...]:
+        """Rings that wake whoever polls them: verdicts on allocations, XIDs. Those that there are by now."""
+        return (*self.conflict.urgent_fds(), *self.beside.urgent_fds())
+
     def read_fast(self) -> FastSample:
         """State in flight and what happened since the last read; for the fast tick."""
         xids = self.beside.drain()

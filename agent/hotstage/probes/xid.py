@@ -44,6 +44,7 @@ class XidWatch:
         self._ring: RingReader | None = None
         self._fds: list[int] = []
         self._lost_fd = -1
+        self._ring_fd: int | None = None
         self._is_closed = False
         self._thread = threading.Thread(target=self._open, name="hotstage-xid", daemon=True)
         self.side = Side("starting", None, None)
@@ -57,6 +58,11 @@ class XidWatch:
         """The side once it is ready or has failed, at the latest after `seconds`."""
         self._thread.join(seconds)
         return self.side
+
+    def urgent_fds(self) -> tuple[int, ...]:
+        """The ring of the lines, to be polled; none before it is ready."""
+        with self._lock:
+            return () if self._ring_fd is None else (self._ring_fd,)
 
     def drain(self) -> tuple[XidEvent, ...]:
         """Events since the last call, oldest first."""
@@ -86,7 +92,7 @@ class XidWatch:
                 self._ring.close()
             for fd in self._fds:
                 os.close(fd)
-            self._ring, self._fds, self._lost_fd = None, [], -1
+            self._ring, self._ring_fd, self._fds, self._lost_fd = None, None, [], -1
 
     def _open(self) -> None:
         reasons: list[str] = []
@@ -109,7 +115,8 @@ class XidWatch:
                     os.close(fd)
                 return
             self._fds = fds
-            self._ring = RingReader(maps["urgent"])
+            self._ring_fd = maps["urgent"]
+            self._ring = RingReader(self._ring_fd)
             self._lost_fd = maps["lost_lines"]
 
     def _open_bcc(self) -> tuple[list[int], dict[str, int]]:

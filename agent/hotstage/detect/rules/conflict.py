@@ -19,6 +19,8 @@ KIND = "token_conflict"
 _REMEMBERED = 256
 _SCORE_MAX = 100.0
 _CONFIDENCE = {"known": 0.95, "estimated": 0.65}
+_SEVERITY = {"known": Severity.warning}
+"""Tokens that are estimated open a window, and move no breaker that is set as it comes."""
 _WITHOUT_FRAGMENTATION = 0.1
 
 
@@ -74,7 +76,7 @@ class TokenConflict:
                 f"{verdict.text_tokens} text tokens are in flight: they need {_mib(verdict.predicted_bytes)} "
                 f"more, {_mib(verdict.headroom_bytes)} are left"
             ),
-            severity=Severity.warning,
+            severity=_SEVERITY.get(verdict.tokens_basis, Severity.info),
             confidence=_CONFIDENCE.get(verdict.tokens_basis, 0.5) - _WITHOUT_FRAGMENTATION * unknown_cut,
             evidence=self._evidence(active),
             is_hard=True,

@@ -134,6 +134,11 @@ class ConflictMaps:
         """Entries that the map of streams was loaded with."""
         return self._streams.capacity
 
+    @property
+    def urgent_fd(self) -> int:
+        """Readable while there is a verdict that was not drained."""
+        return self._fds["urgent"]
+
     def set_limits(self, limits: NDArray[np.void]) -> None:
         """LIMITS_DTYPE (1,), for allocations from now on."""
         bpf.update(self._fds["conflict_limits"], struct.pack("<I", 0), limits.tobytes())

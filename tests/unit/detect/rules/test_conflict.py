@@ -60,6 +60,7 @@ def test_what_is_estimated_or_not_known_is_said_and_trusted_less():
     )
     unsure = observe(detector, START, guess)[1]
     assert unsure.confidence < sure.confidence
+    assert (sure.severity, unsure.severity) == (Severity.warning, Severity.info)
     cut = next(item for item in unsure.evidence if item.column == "memory_fragmentation_ratio")
     assert cut.value is None and cut.note == "basis unknown: no term"
     assert unsure.entity.instance is None
