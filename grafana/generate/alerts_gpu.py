@@ -6,12 +6,15 @@ from __future__ import annotations
 from generate.alert import Alert, Fires, Input, Scene, given
 from generate.alerts_serving import window_open
 from generate.overview import UID as OVERVIEW
-from generate.promql import RULE
-from hotstage.sinks import metrics
+from generate.promql import RULE, total
+from hotstage.sinks import memory_metrics, metrics
 
 _GPU = "GPU-1"
 _BROKEN = 'xid=~"48|62|64|74|79|95|119|120"'
 _CONTAINED = 'xid="94"'
+_CONFLICTS = total(
+    RULE.increase(memory_metrics.CONFLICTS, 'outcome=~"told|lost"', range="5m"), "job", "instance"
+)
 _SLOWED = RULE.select(metrics.GPU_THROTTLE, 'reason=~"hw_.+"')
 
 
@@ -30,6 +33,10 @@ def _slowdown(values: str, reason: str) -> Input:
 
 def _lost(values: str) -> Input:
     return given("hotstage_window_active", values, kind="gpu_lost", severity="critical", stage="")
+
+
+def _conflict(values: str, outcome: str) -> Input:
+    return given("hotstage_memory_conflict_allocations_total", values, outcome=outcome)
 
 
 GPU = (
@@ -77,5 +84,17 @@ GPU = (
         OVERVIEW,
         Fires((_slowdown("1x40", "hw_thermal"),), "6m", {"gpu_uuid": _GPU, "reason": "hw_thermal"}),
         Scene((_slowdown("1x40", "sw_power_cap"), _slowdown("0x40", "hw_thermal")), "6m"),
+    ),
+    Alert(
+        "HotstageTokenConflict",
+        f"{_CONFLICTS} > 0",
+        "30s",
+        "warning",
+        "Visual and text tokens compete for the memory of a GPU of {{ $labels.instance }}",
+        "In the last 5 minutes large allocations were made while the tokens in flight needed more memory than "
+        "was left. Lower the batch, or shed images first.",
+        OVERVIEW,
+        Fires((_conflict("0x8 3x20", "told"), _conflict("0x8 90x20", "held_back")), "4m", {}),
+        Scene((_conflict("2x60", "told"), _conflict("0+5x60", "fits"), _conflict("0+5x60", "unknown")), "8m"),
     ),
 )

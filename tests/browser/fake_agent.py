@@ -202,6 +202,7 @@ class Script:
             "cpu_wait_p95_seconds": None if few else 0.0002 * slow,
             "call_sleep_threads": 0.6,
             "reclaim_threads": 0.0,
+            "windows_open": [],
         }
 
     def v1_latency(self, now: float) -> dict[str, Any]:

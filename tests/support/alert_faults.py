@@ -9,6 +9,7 @@ ONE_AFTER_THE_OTHER = {
     "HotstageServerHung": "no wait for the GPU of one server returns",
     "HotstageProcessDied": "a server is killed with requests in flight",
     "HotstageGpuXid": "XID 48 in the kernel log",
+    "HotstageTokenConflict": "bursts of long requests meet a GPU that is nearly full, and cut up",
     "HotstageConfigReloadFailed": "SIGHUP after an unknown section was written into the configuration",
     "HotstageAgentDown": "the agent ends",
 }

@@ -35,7 +35,9 @@ class TopAgent:
             "/v1/coverage": self._coverage,
             "/v1/frames": self._frames,
             "/v1/memory": self._memory,
-            "/v1/windows": lambda: {"windows": [{"id": str(n), "kind": k} for n, k in enumerate(self.kinds)]},
+            "/v1/windows": lambda: {
+                "windows": [{"id": str(n), "kind": k, "entity": {}} for n, k in enumerate(self.kinds)]
+            },
             "/healthz": self._health,
         }.get(route)
         return None if body is None else body()

@@ -7,7 +7,7 @@ Unknown is null. Times are RFC 3339 with an `_ns` twin in wall-clock ns, made by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -59,15 +59,15 @@ def _point(frame: Frame, route: Entity, endpoint_modality: Mapping[str, str]) ->
     }
 
 
-def stages(frame: Frame) -> Document:
-    """Every stage × modality that a request went through."""
+def stages(frame: Frame, windows: Sequence[AnomalyWindow] = ()) -> Document:
+    """Every stage × modality that a request went through, and the open `windows` that name it."""
     return {
         "unattributed_ratio": frame.value(HOST, "unattributed_ratio"),
-        "stages": [_stage(frame, entity) for entity in frame.of_kind(EntityKind.stage)],
+        "stages": [_stage(frame, entity, windows) for entity in frame.of_kind(EntityKind.stage)],
     }
 
 
-def _stage(frame: Frame, entity: Entity) -> Document:
+def _stage(frame: Frame, entity: Entity, windows: Sequence[AnomalyWindow]) -> Document:
     return {
         "stage": entity.stage,
         "modality": entity.modality,
@@ -83,6 +83,11 @@ def _stage(frame: Frame, entity: Entity) -> Document:
         "cpu_wait_p95_seconds": frame.value(entity, "cpu_wait_p95_seconds"),
         "call_sleep_threads": frame.value(entity, "call_sleep_threads"),
         "reclaim_threads": frame.value(entity, "reclaim_threads"),
+        "windows_open": [
+            found.kind
+            for found in windows
+            if (found.entity.stage, found.entity.modality) == (entity.stage, entity.modality)
+        ],
     }
 
 

@@ -347,7 +347,7 @@ def _live(api: Api, document: Document) -> Response:
 def _stages(view: View) -> Document:
     if view.frame is None:
         return {"unattributed_ratio": None, "stages": []}
-    return documents.stages(view.frame)
+    return documents.stages(view.frame, view.windows)
 
 
 class _StoredClock:

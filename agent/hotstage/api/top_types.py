@@ -98,6 +98,7 @@ class TopStage(Struct, frozen=True, gc=False):
     alloc_wait_threads: Threads
     gpu_memory_bytes: int | None
     cpu_wait_threads: Annotated[float | None, Meta(description="threads that wait for a CPU, on average")]
+    windows_open: Annotated[list[str], Meta(description="kinds of the open windows that name this stage")]
 
 
 class Top(Struct, frozen=True):

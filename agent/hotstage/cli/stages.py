@@ -28,7 +28,7 @@ def stages(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:
         return
     say(f"launches without a stage: {_share(body['unattributed_ratio'])}")
     print_table(
-        ("stage", "modality", "runs", "in flight", "oldest", "per second", "p50", "p95", "p99"),
+        ("stage", "modality", "runs", "in flight", "oldest", "per second", "p50", "p95", "p99", "windows"),
         [_stage(row) for row in shown_rows(body["stages"])],
         empty="no request has passed a stage yet",
     )
@@ -111,4 +111,14 @@ def _has_figures(row: dict[str, Any]) -> bool:
 def _stage(row: dict[str, Any]) -> tuple[Any, ...]:
     times = (seconds(row[f"{name}_seconds"]) for name in ("p50", "p95", "p99"))
     oldest = seconds(row["oldest_age_seconds"])
-    return row["stage"], row["modality"], row["requests"], row["inflight"], oldest, row["rate"], *times
+    windows = ", ".join(row["windows_open"]) or None
+    return (
+        row["stage"],
+        row["modality"],
+        row["requests"],
+        row["inflight"],
+        oldest,
+        row["rate"],
+        *times,
+        windows,
+    )

@@ -16,6 +16,7 @@ from hotstage.detect.rules.death import Death
 from hotstage.detect.rules.hang import Hang
 from hotstage.detect.rules.rule_file import Rule
 from hotstage.detect.rules.rule_set import RuleSet
+from hotstage.detect.rules.shared_stream import SharedStream
 from hotstage.detect.rules.xid import Xid
 from hotstage.detect.stage_latency import StageLatency
 from hotstage.devices.samples import DeviceSample
@@ -51,6 +52,7 @@ class Detectors:
             self._xid,
             Death(),
             self._conflict,
+            SharedStream(),
         )
         self.rules = RuleSet(rules)
         self._of_frame: list[Finding] = []

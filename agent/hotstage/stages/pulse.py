@@ -19,6 +19,7 @@ from hotstage.stages.spans import PROCESS_DTYPE, REQUEST_DTYPE, SPAN_DTYPE
 
 if TYPE_CHECKING:
     from hotstage.probes.samples import ConflictVerdict, XidEvent
+    from hotstage.stages.stream_looks import StreamLook
 
 Rows = NDArray[Any]
 """A structured numpy array; its dtype is named beside each field."""
@@ -68,6 +69,8 @@ class Pulse:
     """SHARE_DTYPE: members of the batches that ended since the last pulse; None where there are none."""
     conflicts: tuple[ConflictVerdict, ...] = ()
     """The kernel's verdicts on allocations since the last pulse."""
+    stream_looks: tuple[StreamLook, ...] = ()
+    """Processes in which encoders and the language model are at work now, and whether on one stream."""
 
 
 def empty_rows(dtype: np.dtype[Any]) -> Rows:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.probes.samples import FastSample
+from hotstage.stages import stream_looks
 from hotstage.stages.labels import Labeller, OwnNames, no_names
 from hotstage.stages.ledger import Ledger
 from hotstage.stages.processes import IsAlive, Processes
@@ -85,6 +86,7 @@ class Tracker:
             names=self.names,
             shares=sample.shares if sample.shares is not None and len(sample.shares) else None,
             conflicts=sample.conflicts,
+            stream_looks=stream_looks.looks(sample.threads),
         )
 
     def _bury(self, dead: NDArray[np.uint32], at_ns: int) -> Rows:

@@ -16,6 +16,7 @@ _KINDS = {
     "gpu_xid": "GPU error (XID)",
     "process_death": "Process death",
     "token_conflict": "Token conflict",
+    "shared_stream": "Shared stream",
 }
 _SEVERITIES = ("critical", "warning", "info")
 # The entity in the order in which a person asks: what work, then where.

@@ -19,7 +19,7 @@ from generate.stages import STAGES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(150)]
 
-FAULTS = ("encoder-stall@19-32", "hang@36-47", "xid@56-57:48")
+FAULTS = ("encoder-stall@19-32", "hang@36-47", "xid@56-57:48", "token-conflict@60-64")
 SERVER_DIES_AT = 49
 
 NEEDS = {panel.title: panel.needs for board in (OVERVIEW, STAGES) for panel in board.panels if panel.needs}
@@ -83,6 +83,10 @@ def test_an_xid_pages(watched):
     watched.wait_told("HotstageGpuXid", 25)
 
 
+def test_tokens_that_the_gpu_has_no_room_for_make_a_ticket(watched):
+    watched.wait_told("HotstageTokenConflict", 25)
+
+
 def test_after_the_faults_every_panel_has_data_on_both_engines(watched):
     for engine in watched.seen.engines:
         assert empty_panels(engine) == {}, engine.name
@@ -109,6 +113,7 @@ def test_nothing_else_has_fired_and_every_rule_can_be_evaluated(watched):
         "HotstageServerHung",
         "HotstageProcessDied",
         "HotstageGpuXid",
+        "HotstageTokenConflict",
         "HotstageConfigReloadFailed",
     }
     assert watched.broken_rules() == []

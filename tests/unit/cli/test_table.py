@@ -176,6 +176,7 @@ STAGE = {
     "p50_seconds": 0.0000374,
     "p95_seconds": 1234.5,
     "p99_seconds": 99.9,
+    "windows_open": ["shared_stream", "stage_latency"],
 }
 OVERRIDE = {"until_ns": 600 * 10**9, "actor": "uid 1000", "since": AT, "reason": "the encoder is being moved"}
 STATE = {

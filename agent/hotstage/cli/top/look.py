@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ def top_of(before: Look | None, now: Look) -> Top:
             interval_seconds=seconds,
             host=_host(before, now, frame),
             processes=_processes(now, frame),
-            stages=_stages(frame),
+            stages=_stages(frame, now.windows),
             losses=None if before is None else _losses(before.coverage["losses"], now.coverage["losses"]),
         )
 
@@ -197,15 +197,16 @@ def _state(states: Iterable[str]) -> str:
     return next((state for state in _TROUBLES if state in found), "attached")
 
 
-def _stages(frame: Document) -> list[TopStage]:
+def _stages(frame: Document, windows: Sequence[Document]) -> list[TopStage]:
     """In the order of a request's way, those with any figure."""
     rows = (each for each in frame["entities"] if each["kind"] == "stage" and any(each["values"].values()))
     return [
-        _stage(each["stage"], each["modality"], each["values"]) for each in sorted(rows, key=place_on_way)
+        _stage(each["stage"], each["modality"], each["values"], windows)
+        for each in sorted(rows, key=place_on_way)
     ]
 
 
-def _stage(stage: str, modality: str, values: Values) -> TopStage:
+def _stage(stage: str, modality: str, values: Values, windows: Sequence[Document]) -> TopStage:
     return TopStage(
         stage=stage,
         modality=modality,
@@ -220,6 +221,11 @@ def _stage(stage: str, modality: str, values: Values) -> TopStage:
         alloc_wait_threads=values.get("alloc_wait_threads"),
         gpu_memory_bytes=_whole(values, "memory_live_bytes"),
         cpu_wait_threads=values.get("cpu_wait_threads"),
+        windows_open=[
+            each["kind"]
+            for each in windows
+            if (each["entity"].get("stage"), each["entity"].get("modality", modality)) == (stage, modality)
+        ],
     )
 
 

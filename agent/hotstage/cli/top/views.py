@@ -150,6 +150,13 @@ STAGES = View(
         _number("alloc", 7, "alloc_wait_threads", thread_share),
         _number("GPU mem", 4, "gpu_memory_bytes", size),
         _number("run queue", 8, "cpu_wait_threads", thread_share),
+        Column(
+            "window",
+            4,
+            lambda row: cell(", ".join(row.windows_open) or None),
+            is_number=False,
+            is_warning=lambda row: bool(row.windows_open),
+        ),
     ),
     sort=None,
     empty="no stage to show: no request has passed one yet, or the probes are off",
