@@ -91,8 +91,8 @@ GPU = (
         "30s",
         "warning",
         "Visual and text tokens compete for the memory of a GPU of {{ $labels.instance }}",
-        "In the last 5 minutes large allocations were made while the tokens in flight needed more memory than "
-        "was left. Lower the batch, or shed images first.",
+        "In the last 5 minutes large allocations were made while the tokens in flight needed more memory "
+        "than was left. Lower the batch, or shed images first.",
         OVERVIEW,
         Fires((_conflict("0x8 3x20", "told"), _conflict("0x8 90x20", "held_back")), "4m", {}),
         Scene((_conflict("2x60", "told"), _conflict("0+5x60", "fits"), _conflict("0+5x60", "unknown")), "8m"),

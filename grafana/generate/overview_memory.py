@@ -85,8 +85,8 @@ MEMORY = Row(
         ),
         Panel(
             "Large allocations against tokens in flight",
-            "How many were judged, and what came of it: `told` and `held_back` are conflicts, `fits` is room or "
-            "few tokens, `stale` and `unknown` are no verdict.",
+            "How many were judged, and what came of it: `told` and `held_back` are conflicts, `fits` is room "
+            "or few tokens, `stale` and `unknown` are no verdict.",
             "timeseries",
             "ops",
             (Target(total(DASHBOARD.rate(metrics.CONFLICTS), "outcome"), "{{outcome}}"),),

@@ -97,8 +97,8 @@ def _finding(look: StreamLook, process: _Process, since_ns: int, pulse: Pulse) -
         score=1.0,
         limit=1.0,
         summary=(
-            f"{instance or 'A server'} (pid {look.pid}) runs {encoder} ({modality}) and {language} on {which}, "
-            f"in {process.hits} {moments}: each waits for the other, whatever the GPU has free"
+            f"{instance or 'A server'} (pid {look.pid}) runs {encoder} ({modality}) and {language} on "
+            f"{which}, in {process.hits} {moments}: each waits for the other, whatever the GPU has free"
         ),
         severity=Severity.info,
         confidence=_CONFIDENCE if look.is_marked else _CONFIDENCE_UNMARKED,
