@@ -320,12 +320,15 @@ TRACEPOINT_PROBE(syscalls, sys_exit_ioctl)
 	first.total_ns = bpf_ktime_get_ns() - call.entered_ns;
 	is_slow = settings && settings->slow_ioctl_ns && first.total_ns >= settings->slow_ioctl_ns;
 	first.slow = is_slow;
+	first.max_ns = first.total_ns;
 	stat = bpf_map_lookup_elem(&ioctl_stats, &call.key);
 	if (stat) {
 		__sync_fetch_and_add(&stat->count, 1);
 		__sync_fetch_and_add(&stat->errors, first.errors);
 		__sync_fetch_and_add(&stat->slow, first.slow);
 		__sync_fetch_and_add(&stat->total_ns, first.total_ns);
+		if (first.max_ns > stat->max_ns)
+			stat->max_ns = first.max_ns;
 	} else if (bpf_map_update_elem(&ioctl_stats, &call.key, &first, BPF_NOEXIST)) {
 		lose();
 	}

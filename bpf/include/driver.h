@@ -86,6 +86,7 @@ struct ioctl_stat {
 	__u64 errors; /* returned below zero */
 	__u64 slow;
 	__u64 total_ns;
+	__u64 max_ns;
 };
 
 struct open_ioctl {

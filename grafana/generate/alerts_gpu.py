@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alerts on what the driver says of its GPUs: XIDs by number, loss, hardware slowdown."""
+"""Alerts on what the driver says of its GPUs: XIDs by number, loss, slowdown, work that does not end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from generate.alert import Alert, Fires, Input, Scene, given
 from generate.alerts_serving import window_open
 from generate.overview import UID as OVERVIEW
 from generate.promql import RULE, total
-from hotstage.sinks import memory_metrics, metrics
+from hotstage.sinks import driver_metrics, memory_metrics, metrics
 
 _GPU = "GPU-1"
 _BROKEN = 'xid=~"48|62|64|74|79|95|119|120"'
@@ -15,6 +15,7 @@ _CONTAINED = 'xid="94"'
 _CONFLICTS = total(
     RULE.increase(memory_metrics.CONFLICTS, 'outcome=~"told|lost"', range="5m"), "job", "instance"
 )
+_KILLED = RULE.increase(driver_metrics.OOM_KILLS, 'process="gpu"', range="10m")
 _SLOWED = RULE.select(metrics.GPU_THROTTLE, 'reason=~"hw_.+"')
 
 
@@ -29,6 +30,14 @@ def _last(values: str, xid: str) -> Input:
 
 def _slowdown(values: str, reason: str) -> Input:
     return given("hotstage_gpu_throttle_active", values, gpu_uuid=_GPU, reason=reason)
+
+
+def _oldest_fence(values: str) -> Input:
+    return given("hotstage_driver_fence_oldest_open_seconds", values)
+
+
+def _killed(values: str, process: str) -> Input:
+    return given("hotstage_driver_oom_kills_total", values, process=process)
 
 
 def _lost(values: str) -> Input:
@@ -96,5 +105,29 @@ GPU = (
         OVERVIEW,
         Fires((_conflict("0x8 3x20", "told"), _conflict("0x8 90x20", "held_back")), "4m", {}),
         Scene((_conflict("2x60", "told"), _conflict("0+5x60", "fits"), _conflict("0+5x60", "unknown")), "8m"),
+    ),
+    Alert(
+        "HotstageFenceStuck",
+        f"{RULE.select(driver_metrics.FENCE_OLDEST)} > 10",
+        "30s",
+        "warning",
+        "A GPU of {{ $labels.instance }} has not finished its work for {{ $value | humanizeDuration }}",
+        "Its driver handed work over, and the fence of it does not signal. Servers that wait for it hang. "
+        "`hotstage coverage --all` names the timeline; the kernel log says whether the driver resets it.",
+        OVERVIEW,
+        Fires((_oldest_fence("_x4 12+15x20"),), "2m", {}, "1m 12s"),
+        Scene((_oldest_fence("4 9 3 8 2 _ _ 9 4 6 8 9 1 2"),), "3m"),
+    ),
+    Alert(
+        "HotstageGpuProcessKilled",
+        f"{_KILLED} > 0",
+        "30s",
+        "warning",
+        "The kernel killed a process of {{ $labels.instance }} that used a GPU, for want of memory",
+        "The host's memory, or what its cgroup may have. `hotstage coverage --all` names it; raise the "
+        "limit, or lower what it caches on the host.",
+        OVERVIEW,
+        Fires((_killed("0x4 1x20", "gpu"),), "3m", {"process": "gpu"}),
+        Scene((_killed("0x4 5x20", "other"), _killed("0x40", "gpu")), "3m"),
     ),
 )

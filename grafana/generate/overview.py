@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from generate.board import ENDPOINT, GPU, Board, Row
 from generate.overview_agent import AGENT_ROWS
+from generate.overview_driver import DRIVER
 from generate.overview_events import EVENTS, GPUS
 from generate.overview_memory import MEMORY
 from generate.panels import ORANGE, RED, YELLOW, Panel, Target
@@ -226,6 +227,6 @@ OVERVIEW = Board(
     "hotstage / Overview",
     "Is the host healthy, which endpoint is hot or slow on which instance, what has hotstage found, can it "
     "be believed.",
-    (HEALTH, TRAFFIC, EVENTS, GPUS, MEMORY, *AGENT_ROWS),
+    (HEALTH, TRAFFIC, EVENTS, GPUS, MEMORY, DRIVER, *AGENT_ROWS),
     variables=(ENDPOINT, GPU),
 )

@@ -26,9 +26,10 @@ from types import SimpleNamespace
 import pytest
 
 from hotstage.clock import SystemClock
+from hotstage.errors import PreflightError
 from hotstage.probes import bpf
 from hotstage.probes.discovery.elf import read_elf
-from hotstage.probes.driver import readings
+from hotstage.probes.driver import pieces, readings
 from hotstage.probes.driver.layouts import fields_of, macros
 from hotstage.probes.driver.pieces import COMMON_MAPS, DTYPES, MAPS_OF, SOURCE, Piece, attach
 from hotstage.probes.driver.report import EventState
@@ -380,3 +381,29 @@ def test_the_kernels_structures_are_those_of_python(stand_in: SimpleNamespace) -
     """Sizes were compared when the readers were made; here that none of the maps was left out."""
     readable = {name for name in DTYPES if stand_in.piece.read(name) is not None}
     assert readable == {"ring_submits", "open_fences", "timelines", "fence_waits", "gpu_memory"}
+
+
+def test_without_bcc_events_are_counted_alone_and_it_says_so(
+    watch: DriverWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills for memory, as the watch with bcc counts them; no record says whose."""
+    lack = PreflightError("bcc is not installed", remedy="install it")
+
+    def refuse(*_: object, **__: object) -> Compiled:
+        raise lack
+
+    monkeypatch.setattr(pieces, "compile_with_bcc", refuse)
+    alone = DriverWatch(SystemClock(), list, ioctls=True)
+    alone.start()
+    try:
+        assert alone.wait(COMPILE_SECONDS) == "watching"
+        report = alone.report(None)
+        assert (report.reason, report.remedy) == ("counted alone: bcc is not installed", "install it")
+        assert (report.oom_kills_total, report.oom_kills, report.oom_kills_gpu_total) == (0, None, None)
+        states = {each.event: each for each in report.events}
+        assert states["syscalls:sys_enter_ioctl"].reason == "bcc is not installed"
+        with_bcc = {each.event for each in watch.report(None).events if each.state is EventState.ATTACHED}
+        counted = {name for name, each in states.items() if each.state is EventState.ATTACHED}
+        assert counted == {name for name in with_bcc if not name.startswith("syscalls:")}
+    finally:
+        alone.close()

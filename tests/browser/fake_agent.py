@@ -307,6 +307,7 @@ def _no_driver_events(launches: int) -> dict[str, Any]:
         "fence_wait_seconds_total",
         "memory",
         "oom_kills_total",
+        "oom_kills_gpu_total",
         "oom_kills",
         "ioctls",
         "slow_ioctls",

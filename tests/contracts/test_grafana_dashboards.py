@@ -19,7 +19,6 @@ from generate.panels import BUILDERS, Panel, Target
 from generate.promql import DASHBOARD
 from generate.stages import STAGES
 from hotstage.sinks import metrics
-from hotstage.sinks.driver_metrics import DRIVER_METRICS
 from hotstage.sinks.engine_metrics import ENGINE_METRICS
 from hotstage.sinks.metrics import METRICS
 
@@ -249,7 +248,6 @@ def test_metrics_that_no_dashboard_shows_are_left_out_on_purpose():
         "hotstage_webhook_refused",  # its events wait: the alert on their age fires
         "hotstage_window_anomalies_total",  # alerts; the panels show what is open
         *(metric.name for metric in ENGINE_METRICS),  # only those who configure engines have them
-        *(metric.name for metric in DRIVER_METRICS),  # most drivers have no tracepoints
     }
 
 

@@ -18,10 +18,12 @@ _SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A bootable kernel; its modules are not needed: ext4, virtio and initramfs are enough."""
+    """A bootable kernel. The cloud flavour boots faster and has no GPU drivers; the ordinary one has."""
 
     series: str
     image: Path
+    modules: Path
+    """The folder that they are below."""
 
 
 class Archive:
@@ -45,22 +47,22 @@ class Archive:
         ]
         self._is_fresh = False
 
-    def fetch(self, series: str) -> Kernel:
-        """The newest cloud kernel of a series. AssertionError with what apt said when there is none."""
-        folder = self._cache / series
+    def fetch(self, series: str, flavour: str = "cloud-amd64") -> Kernel:
+        """The newest kernel of a series. AssertionError with what apt said when there is none."""
+        folder = self._cache / f"{series}-{flavour}"
         found = sorted(folder.glob("boot/vmlinuz-*"))
         if not found:
-            self._unpack(series, folder)
+            self._unpack(series, flavour, folder)
             found = sorted(folder.glob("boot/vmlinuz-*"))
-        return Kernel(series, found[-1])
+        return Kernel(series, found[-1], folder)
 
-    def _unpack(self, series: str, folder: Path) -> None:
+    def _unpack(self, series: str, flavour: str, folder: Path) -> None:
         if not self._is_fresh:
             self._apt("apt-get", "update")
             self._is_fresh = True
-        pattern = rf"^linux-image-{re.escape(series)}\.[0-9].*-cloud-amd64$"
+        pattern = rf"^linux-image-{re.escape(series)}\.[0-9][^-]*(-[0-9]+)?-{flavour}$"
         names = [line.split()[0] for line in self._apt("apt-cache", "search", pattern).splitlines()]
-        assert names, f"the mirror has no cloud kernel of {series}"
+        assert names, f"the mirror has no kernel of {series}, {flavour}"
         newest = max(names, key=lambda name: [int(digits) for digits in re.findall(r"\d+", name)])
         folder.mkdir(exist_ok=True)
         self._apt("apt-get", "download", newest, cwd=folder)

@@ -19,11 +19,16 @@ from pathlib import Path
 from tests.bpf.conftest import build_targets
 from tests.bpf.request_server import build_server
 
+from hotstage.probes.loader.bindings import find_bcc, find_headers
+
 ROOT = Path(__file__).resolve().parents[2]
 BASE = Path(sys.base_prefix)
 SITE = Path(sysconfig.get_paths()["purelib"])
 TARGETS = Path("/targets")
 """Where the guest has the compiled targets."""
+MODULES = Path("/modules")
+"""Where it has the modules that it loads, by number."""
+_HEADERS = ("include", "arch/x86/include")
 _OF_THE_REPOSITORY = ("agent", "tests", "bpf", "pyproject.toml")
 _NEVER = re.compile(
     r"/(__pycache__|test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3|config-3[^/]*)$|\.(a|pyc|html)$"
@@ -39,6 +44,10 @@ INIT = """\
 /bin/busybox mount -t tmpfs tmp /tmp
 /bin/busybox mount -t tracefs tracefs /sys/kernel/tracing
 /bin/busybox mount -t bpf bpf /sys/fs/bpf
+/bin/busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
+for module in {modules}/*.ko; do
+    [ ! -f "$module" ] || /bin/busybox insmod "$module"
+done
 /bin/busybox ip link set lo up
 exec >/dev/ttyS1 2>&1
 cd {root}
@@ -50,8 +59,17 @@ export HOTSTAGE_TEST_TARGETS={targets} PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 """
 
 
-def make(archive: Path, scratch: Path, tests: Sequence[str]) -> None:
-    """Write the initramfs. `scratch` is for what is made on the way; the tests are paths below `tests`."""
+def make(
+    archive: Path,
+    scratch: Path,
+    tests: Sequence[str],
+    modules: Sequence[tuple[str, bytes]] = (),
+    *,
+    has_bcc: bool = False,
+) -> None:
+    """Write the initramfs. `scratch` is for what is made on the way; the tests are paths below `tests`, the
+    modules are loaded in their order. `has_bcc`: with bcc, LLVM and this machine's kernel headers.
+    """
     extra = scratch / "extra"
     targets = extra / TARGETS.relative_to("/")
     for folder in ("bin", "proc", "sys", "dev", "tmp", "run", "var/tmp", targets.relative_to(extra)):
@@ -60,8 +78,12 @@ def make(archive: Path, scratch: Path, tests: Sequence[str]) -> None:
     _put(Path("/bin/busybox"), extra / "bin/busybox")
     for tool in ("sh", "mount", "umount", "true", "sleep", "cat"):
         (extra / "bin" / tool).symlink_to("busybox")
+    for number, (name, module) in enumerate(modules):
+        (extra / MODULES.relative_to("/")).mkdir(exist_ok=True)
+        (extra / MODULES.relative_to("/") / f"{number:02}-{name}.ko").write_bytes(module)
     _init(extra / "init", tests)
-    files = sorted(_with_parents(_files(tests)))
+    found = _files(tests) | (_bcc() if has_bcc else set())
+    files = sorted(_with_parents(found | set(_libraries([path for path in found if _is_elf(path)]))))
     with archive.open("wb") as out:
         _cpio(Path("/"), files, out.fileno())
         _cpio(extra, sorted(path.relative_to(extra) for path in extra.rglob("*")), out.fileno())
@@ -74,6 +96,7 @@ def _init(path: Path, tests: Sequence[str]) -> None:
             root=ROOT,
             path=":".join(map(str, places)),
             targets=TARGETS,
+            modules=MODULES,
             python=BASE / "bin" / f"python3.{sys.version_info.minor}",
             tests=" ".join(tests),
         ),
@@ -92,7 +115,23 @@ def _files(tests: Sequence[str]) -> set[Path]:
         for place in (SITE / name, SITE / f"{name}.libs", SITE / f"{name}.py"):
             found.update(_below(place))
     found.update(path for each in SITE.glob("pytest*.dist-info") for path in _below(each))
-    return found | set(_libraries([path for path in found if _is_elf(path)]))
+    return found
+
+
+def _bcc() -> set[Path]:
+    """The distribution's bcc, its library, and headers of some kernel: they suffice for these programs."""
+    bindings, headers = find_bcc(), find_headers()
+    assert bindings.package and headers and headers.build and headers.source, (
+        "bcc and kernel headers are needed"
+    )
+    libraries = {next(Path("/usr/lib").glob(f"*/{name}")) for name in ("libbcc.so.0", "librt.so.1")}
+    folders = (bindings.package, headers.build, *(headers.source / name for name in _HEADERS))
+    found = {path for folder in folders for path in _below(folder)}
+    return found | {
+        *libraries,
+        Path("/lib/modules") / headers.release / "build",
+        Path("/lib/modules") / headers.release / "source",
+    }
 
 
 def _below(place: Path, without: str = "") -> Iterator[Path]:

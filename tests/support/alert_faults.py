@@ -42,6 +42,12 @@ AFTER = {
 }
 """These two in test_more_faults.py, AFTER once the others are told, which it would hide."""
 
+IN_A_GUEST = {
+    "HotstageFenceStuck": "a virtio GPU that may not read its queue does not answer",
+    "HotstageGpuProcessKilled": "a process that used a GPU outgrows its cgroup",
+}
+"""In tests/kernels, which has a DRM driver and a cgroup: what `/metrics` said there fires the rule."""
+
 ON_FIVE_HOSTS = {
     "HotstageSinkErrors": ("peer", "the breaker page is deleted"),
     "HotstagePageFull": ("idle", "1,100 breakers are held"),

@@ -121,15 +121,20 @@ def _tell_driver(body: dict[str, Any]) -> None:
         )
     if body["ioctls"]:
         print_table(
-            ("GPU device", "class", "ioctls", "errors", "slow", "seconds"),
+            ("GPU device", "class", "ioctls", "errors", "slow", "seconds", "slowest s"),
             (
-                (c["device"], c["kind"], c["count"], c["errors"], c["slow"], round(c["total_seconds"], 6))
+                (
+                    *(c[name] for name in ("device", "kind", "count", "errors", "slow")),
+                    round(c["total_seconds"], 6),
+                    round(c["max_seconds"], 6),
+                )
                 for c in body["ioctls"]
             ),
             empty="",
         )
     for kill in body["oom_kills"] or ():
-        say(f"killed for memory: pid {kill['pid']} {kill['name'] or ''}")
+        used = "used a GPU" if kill["uses_gpu"] else "used no GPU"
+        say(f"killed for memory: pid {kill['pid']} {kill['name'] or ''}, {used}")
 
 
 def _tell_custom(files: list[dict[str, Any]]) -> None:

@@ -27,6 +27,7 @@ from hotstage.frame.request_costs import Penalties
 from hotstage.frame.request_statistics import RequestStatistics
 from hotstage.frame.request_timings import RequestTimings
 from hotstage.host.samples import HostSample
+from hotstage.probes.driver.report import DriverReport
 from hotstage.probes.memory_sample import MemorySample
 from hotstage.probes.samples import CallSample, FastSample, SchedulingSample
 from hotstage.stages.labels import OwnNames, no_names
@@ -100,13 +101,14 @@ class Line:
         engines: Sequence[EngineSample] = (),
         scheduling: SchedulingSample | None = None,
         memory: MemorySample | None = None,
+        driver: DriverReport | None = None,
     ) -> Frame:
         """The second that ends now, fused from its pulses and the slow sources; rules judge it."""
         pulses, self._pulses = self._pulses, []
         costs, tokens = self.statistics.costs(at_ns), self.timings.tokens(at_ns)
         self._penalties = costs.penalties
         frame = self.fuser.fuse(
-            at_ns, pulses, calls, devices, host, engines, costs, tokens, scheduling, memory
+            at_ns, pulses, calls, devices, host, engines, costs, tokens, scheduling, memory, driver
         )
         if memory is not None:
             self.headroom.know(at_ns, self.fuser.memory, memory.stages, calls)

@@ -80,7 +80,8 @@ class Ticker:
         uuids = parts.process_gpus.refresh()
         memory = parts.engine.ledger.read(calls.at_ns, uuids)
         engines = parts.engines.latest()
-        frame = parts.line.slow(calls.at_ns, calls, self.gpus, host, engines, scheduling, memory)
+        driver = parts.engine.driver_report()
+        frame = parts.line.slow(calls.at_ns, calls, self.gpus, host, engines, scheduling, memory, driver)
         parts.sources.remember_frames(parts.line.history.frames())
         parts.sources.remember_places(
             Places(parts.engine.told.contexts(), uuids, parts.engine.told.stage_names())

@@ -17,7 +17,7 @@ STAGE, ENDPOINT, INSTANCE, ROUTE = (
 )
 MODALITY = EntityKind.modality
 
-Source = Literal["requests", "calls", "devices", "host", "engines"]
+Source = Literal["requests", "calls", "devices", "host", "engines", "driver"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +165,28 @@ WAIT_COLUMNS = (
 )
 """Where threads wait inside of calls; the means count a call once it has returned."""
 
+_OF_DRIVERS = (
+    ("queue_submit_rate", (HOST,), "1/s", "work handed to a GPU, by its driver's event or by launch calls"),
+    ("fences_open", (HOST,), "", "fences that drivers emitted and that have not signaled"),
+    ("fence_oldest_open_seconds", (HOST,), "s", "age of the oldest of them; none: no such fence"),
+    (
+        "fence_latency_seconds",
+        (HOST,),
+        "s",
+        "emitted to signaled in the last second, of the slowest timeline",
+    ),
+    ("fence_wait_threads", (HOST, PROCESS), "", "threads that waited for a fence in the kernel, on average"),
+    ("driver_memory_bytes", (HOST, PROCESS), "bytes", "GPU memory as the driver's tracepoint told last"),
+    ("gpu_ioctl_rate", (HOST,), "1/s", "ioctls of GPU devices; with [probes] gpu_ioctls"),
+    ("gpu_ioctl_slow_rate", (HOST,), "1/s", "of them, those that took [probes] slow_call_seconds or longer"),
+    ("gpu_ioctl_threads", (HOST,), "", "threads inside such an ioctl, on average; counted at its return"),
+    ("gpu_ioctl_slowest_class_seconds", (HOST,), "s", "mean of the last second, of the slowest class"),
+)
+DRIVER_COLUMNS = tuple(
+    Column(name, entities, unit, "driver", help) for name, entities, unit, help in _OF_DRIVERS
+)
+"""What tracepoints of GPU drivers say; of several timelines, rings or classes the worst or the sum."""
+
 COLUMNS: tuple[Column, ...] = (
     Column("request_rate", _SERVED, "1/s", "requests", "requests that began, over the last 10 s"),
     Column(
@@ -279,6 +301,7 @@ COLUMNS: tuple[Column, ...] = (
     *MEMORY_COLUMNS,
     *SCHEDULING_COLUMNS,
     *PRESSURE_COLUMNS,
+    *DRIVER_COLUMNS,
 )
 
 COLUMN_INDEX: dict[str, int] = {column.name: index for index, column in enumerate(COLUMNS)}

@@ -15,6 +15,7 @@ from hotstage.engines.samples import EngineSample
 from hotstage.frame.align import age_seconds, is_fresh
 from hotstage.frame.call_rates import CallRates, Counts
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS, columns_of
+from hotstage.frame.driver import DriverRates
 from hotstage.frame.engines import fill_engines
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
@@ -28,6 +29,7 @@ from hotstage.frame.scheduling import SchedulingRates, put_scheduling, wait_quan
 from hotstage.frame.served import Cells, Served
 from hotstage.frame.token_latency import fill_token_latency
 from hotstage.host.samples import HostSample
+from hotstage.probes.driver.report import DriverReport
 from hotstage.probes.memory_sample import MemorySample
 from hotstage.probes.samples import CallSample, SchedulingSample
 from hotstage.stages.labels import StageLabels
@@ -55,6 +57,7 @@ class Fuser:
         self._served = Served(config)
         self._calls = CallRates()
         self.scheduling = SchedulingRates()
+        self._drivers = DriverRates()
         self._memory_table = MemoryTable()
         self.memory = no_memory()
         """Of the last frame: memory by GPU, process and stage."""
@@ -80,6 +83,7 @@ class Fuser:
         tokens: Rows | None = None,
         scheduling: SchedulingSample | None = None,
         memory: MemorySample | None = None,
+        driver: DriverReport | None = None,
     ) -> Frame:
         """The frame of the second that ends at `at_ns` (CLOCK_MONOTONIC). None = that source is unknown.
 
@@ -107,6 +111,7 @@ class Fuser:
         if calls_are_fresh:
             self._fill_calls(pids, cells)
         self._fill_scheduling(pids, cells)
+        self._drivers.fill(driver, at_ns, [pid for own in pids.values() for pid in own], cells)
         host_is_fresh = host is not None and is_fresh(host.at_ns, at_ns, self._max_age_ns)
         if host is not None and host_is_fresh:
             _fill_host(host, pids, cells)

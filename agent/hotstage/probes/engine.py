@@ -21,6 +21,7 @@ from hotstage.probes.catalogue.spec import call_spec_table
 from hotstage.probes.conflict import Conflicts
 from hotstage.probes.counted import Counted
 from hotstage.probes.coverage import CallTotals, Coverage
+from hotstage.probes.driver.report import DriverReport
 from hotstage.probes.following import Following
 from hotstage.probes.forgetting import Forgetting
 from hotstage.probes.ledger import Ledger
@@ -156,7 +157,7 @@ class ProbeEngine:
             communicators=tuple(made),
             losses=self.beside.with_losses_now(losses),
             xid=self.beside.xid.side,
-            driver=self.beside.driver.report(self.counted.launch_totals().total),
+            driver=self.driver_report(),
             custom=self.beside.custom.report(),
             discovery=self.following.health(),
             refused_rungs=self._refused_rungs,
@@ -165,6 +166,10 @@ class ProbeEngine:
             scheduler=self.scheduler.side,
             governor=self.restraint.view(),
         )
+
+    def driver_report(self) -> DriverReport:
+        """What tracepoints of GPU drivers have told; launches stand for `queue_submit` where none does."""
+        return self.beside.driver.report(self.counted.launch_totals().total)
 
     def rings_are_drained(self) -> bool:
         """False when the fast reads do not get out of the ring what the programs put in."""

@@ -16,7 +16,7 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 | ttft, itl | 7 modalities; 6 parts of the first token of each |
 | memory | 28 kinds × GPUs, 13 stages × modalities that allocate, 6 outcomes of conflicts |
 | engine | 8 models of engines; their own pages say more |
-| driver | 14 tracepoints, 6 rings, 8 timelines of fences, 8 GPUs, 10 classes of ioctls |
+| driver | 14 tracepoints, 5 rings, 8 timelines of fences, 8 GPUs, 10 classes of ioctls, OOM kills by user |
 | breaker | 44 breakers × 6 states, and what else is told of each |
 """
 

@@ -62,8 +62,14 @@ def _events(report: DriverReport) -> dict[Metric, Children]:
     if submit.count is not None:
         found[metrics.QUEUE_SUBMITS] = [((submit.through,), float(submit.count))]
     if report.oom_kills_total is not None:
-        found[metrics.OOM_KILLS] = [((), float(report.oom_kills_total))]
+        found[metrics.OOM_KILLS] = _kills(report.oom_kills_total, report.oom_kills_gpu_total)
     return found
+
+
+def _kills(total: int, of_gpus: int | None) -> Children:
+    if of_gpus is None:
+        return [(("other",), float(total))]
+    return [(("gpu",), float(of_gpus)), (("other",), float(total - of_gpus))]
 
 
 def _fences(report: DriverReport) -> dict[Metric, Children]:

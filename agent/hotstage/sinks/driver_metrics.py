@@ -29,7 +29,7 @@ RING_JOBS = Metric(
     "counter",
     ("ring",),
     "Jobs handed to a ring of a GPU, where the driver's tracepoint names it.",
-    cap=6,
+    cap=5,
     counts="job",
 )
 FENCES = Metric(
@@ -74,8 +74,9 @@ MEMORY = Metric(
 OOM_KILLS = Metric(
     "hotstage_driver_oom_kills_total",
     "counter",
-    (),
-    "Processes that the kernel chose to kill for memory.",
+    ("process",),
+    "Processes that the kernel chose to kill for memory: `gpu` used one as far as is known, `other` did not.",
+    cap=2,
     counts="process",
 )
 IOCTLS = Metric(

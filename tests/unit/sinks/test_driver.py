@@ -35,6 +35,7 @@ def report(**changed: object) -> DriverReport:
         "fence_wait_seconds_total": None,
         "memory": None,
         "oom_kills_total": 3,
+        "oom_kills_gpu_total": 1,
         "oom_kills": (),
         "ioctls": None,
         "slow_ioctls": None,
@@ -47,7 +48,9 @@ def test_absent_events_have_no_series_and_launches_stand_for_submits() -> None:
     found = DriverSeries().children(report())
     assert found[metrics.EVENTS] == [(("oom:mark_victim",), 3.0)]
     assert found[metrics.QUEUE_SUBMITS] == [(("cuLaunch*",), 7.0)]
-    assert found[metrics.OOM_KILLS] == [((), 3.0)]
+    assert found[metrics.OOM_KILLS] == [(("gpu",), 1.0), (("other",), 2.0)]
+    counted_alone = DriverSeries().children(report(oom_kills_gpu_total=None))
+    assert counted_alone[metrics.OOM_KILLS] == [(("other",), 3.0)]
     for metric in (metrics.FENCES, metrics.FENCE_WAITS, metrics.FENCE_OLDEST, metrics.MEMORY, metrics.IOCTLS):
         assert not found.get(metric), metric.name
     assert DriverSeries().children(None) == {}
@@ -78,7 +81,7 @@ def test_memory_is_what_the_driver_says_of_the_gpu_else_the_sum_of_processes() -
 
 
 def test_ioctls_are_told_by_device_and_class() -> None:
-    ioctls = (IoctlClass("nvidia", "map", 5, 1, 2, 0.5), IoctlClass("dri", "wait", 1, 0, 1, 0.25))
+    ioctls = (IoctlClass("nvidia", "map", 5, 1, 2, 0.5, 0.4), IoctlClass("dri", "wait", 1, 0, 1, 0.25, 0.25))
     found = DriverSeries().children(report(ioctls=ioctls))
     assert found[metrics.IOCTLS] == [(("nvidia", "map"), 5.0), (("dri", "wait"), 1.0)]
     assert found[metrics.IOCTL_SECONDS][1] == (("dri", "wait"), 0.25)

@@ -38,8 +38,8 @@ def check_bcc(host: Host) -> Iterator[Finding]:
     if bindings.package is None:
         yield Finding(
             COMPILERS, "bcc", Status.WARN,
-            "absent: no `--loader bcc`, no tracepoints of GPU drivers, no programs of your own; XID lines"
-            " come through libbpf",
+            "absent: no `--loader bcc`, no programs of your own; events of GPU drivers are counted, and"
+            " nothing of what they say is known; XID lines come through libbpf",
             INSTALL_BCC, features=_BCC_FEATURES, data=data,
         )  # fmt: skip
     else:

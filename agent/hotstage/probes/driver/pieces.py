@@ -15,11 +15,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hotstage.errors import LoadError, PrivilegeError
+from hotstage.errors import HotstageError, LoadError, PreflightError, PrivilegeError
 from hotstage.probes import bpf
+from hotstage.probes.driver.counting import attach_counters, countable
 from hotstage.probes.driver.layouts import counting_programs, macros
 from hotstage.probes.driver.table import Choice, Event, Use, index_of
-from hotstage.probes.loader.bcc_compiler import Compiled, compile_with_bcc
+from hotstage.probes.loader.bcc_compiler import (
+    ORDINARY_LIMITS,
+    Compiled,
+    CompileLimits,
+    compile_with_bcc,
+)
 from hotstage.probes.loader.translate import translate
 from hotstage.probes.maps import driver as layout
 from hotstage.probes.maps.reader import HashReader
@@ -52,10 +58,13 @@ Rows = tuple[NDArray[np.void], NDArray[np.void]]
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """What came of a choice: pieces that are in the kernel, and why the other events are not."""
+    """What came of a choice: pieces that are in the kernel, and why the other events are not. `lack`: what
+    bcc lacks here, so that events are counted and nothing of what they say is known.
+    """
 
     pieces: tuple[Piece, ...]
     reasons: Mapping[str, str]
+    lack: HotstageError | None = None
 
 
 class Piece:
@@ -111,25 +120,40 @@ class Piece:
         return self._compiled.maps[name]
 
 
-def attach(choice: Choice, layouts: Layouts, objects: Path) -> Attached:
+def attach(
+    choice: Choice, layouts: Layouts, objects: Path, limits: CompileLimits = ORDINARY_LIMITS
+) -> Attached:
     """Everything chosen, in one compile where that is taken. What compiler, verifier or kernel refuse is in
-    `reasons` (a verifier's refusal and a missing privilege look alike). Raises PreflightError where there is
-    no bcc or no header.
+    `reasons` (a verifier's refusal and a missing privilege look alike). Where bcc compiles nothing at all,
+    the events are counted alone; raises PreflightError or LoadError where that cannot be either.
     """
     if not choice.chosen:
         return Attached((), choice.reasons)
     try:
-        return Attached((_compile(choice.chosen, layouts, objects),), choice.reasons)
+        return Attached((_compile(choice.chosen, layouts, objects, limits),), choice.reasons)
     except (LoadError, PrivilegeError) as error:
         log.info("the driver's programs were refused together, so each is tried alone: %s", error)
+    except PreflightError as lack:
+        return _count_alone(choice, objects, lack)
     pieces: list[Piece] = []
     reasons = dict(choice.reasons)
+    refused: HotstageError | None = None
     for events in _questions(choice.chosen):
         try:
-            pieces.append(_compile(events, layouts, objects))
+            pieces.append(_compile(events, layouts, objects, limits))
         except (LoadError, PrivilegeError) as error:
+            refused = error
             reasons |= {event.event: str(error) for event in events}
+    if not pieces and refused is not None:
+        return _count_alone(choice, objects, refused)
     return Attached(tuple(pieces), reasons)
+
+
+def _count_alone(choice: Choice, objects: Path, lack: HotstageError) -> Attached:
+    compiled, refused = attach_counters(countable(choice.chosen), objects)
+    events = [event for event in choice.chosen if event.event in compiled.tracepoints]
+    left = {event.event: lack.message for event in choice.chosen if event not in events}
+    return Attached((Piece(events, compiled),), {**choice.reasons, **left, **refused}, lack)
 
 
 def _questions(events: Sequence[Event]) -> list[list[Event]]:
@@ -142,7 +166,7 @@ def _question(event: Event) -> str:
     return event.event if event.use is Use.COUNTED else event.logical
 
 
-def _compile(events: Sequence[Event], layouts: Layouts, objects: Path) -> Piece:
+def _compile(events: Sequence[Event], layouts: Layouts, objects: Path, limits: CompileLimits) -> Piece:
     source = objects / SOURCE
     if not source.exists():
         raise LoadError(f"{source} is missing", remedy="run `make bpf` in the source checkout")
@@ -151,4 +175,4 @@ def _compile(events: Sequence[Event], layouts: Layouts, objects: Path) -> Piece:
         *COMMON_MAPS,
         *(name for kind in {event.logical for event in events} for name in MAPS_OF.get(kind, ())),
     ]
-    return Piece(events, compile_with_bcc(text, [], maps, defines=macros(events, layouts)))
+    return Piece(events, compile_with_bcc(text, [], maps, defines=macros(events, layouts), limits=limits))

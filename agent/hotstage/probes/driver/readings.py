@@ -87,14 +87,15 @@ def gpu_memory(rows: Rows) -> tuple[GpuMemory, ...]:
 
 def ioctl_classes(rows: Rows, patterns: Patterns) -> tuple[IoctlClass, ...]:
     """Numbers of one class of one kind of device are summed up."""
-    sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
     for key, stat in zip(*rows, strict=True):
         into = sums[_device(int(key["device"]), patterns), class_of(int(key["number"]))]
         for place, name in enumerate(("count", "errors", "slow", "total_ns")):
             into[place] += int(stat[name])
+        into[4] = max(into[4], int(stat["max_ns"]))
     return tuple(
-        IoctlClass(device, kind, count, errors, slow, total_ns / 1e9)
-        for (device, kind), (count, errors, slow, total_ns) in sorted(sums.items())
+        IoctlClass(device, kind, count, errors, slow, total_ns / 1e9, max_ns / 1e9)
+        for (device, kind), (count, errors, slow, total_ns, max_ns) in sorted(sums.items())
     )
 
 

@@ -95,6 +95,8 @@ class OomKill:
     name: str | None
     uid: int | None
     anonymous_bytes: int | None
+    uses_gpu: bool | None = None
+    """Whether it was known to use a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class IoctlClass:
     errors: int
     slow: int
     total_seconds: float
+    max_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,8 @@ class DriverReport:
     """Of all processes, those that have gone too."""
     memory: tuple[GpuMemory, ...] | None
     oom_kills_total: int | None
+    oom_kills_gpu_total: int | None
+    """Of them, those of processes that used a GPU."""
     oom_kills: tuple[OomKill, ...] | None
     ioctls: tuple[IoctlClass, ...] | None
     slow_ioctls: tuple[SlowIoctl, ...] | None

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ from hotstage.probes.driver.table import (
     Use,
     choose,
 )
-from hotstage.probes.loader.bcc_compiler import read_layouts
+from hotstage.probes.loader.bcc_compiler import ORDINARY_LIMITS, CompileLimits, read_layouts
 from hotstage.probes.loader.libbpf import OBJECTS
 from hotstage.probes.maps.driver import OOM_KILL, SLOW_IOCTL, XID
 from hotstage.probes.samples import XidEvent
@@ -68,8 +69,10 @@ class DriverWatch:
         proc_root: Path = Path("/proc"),
         objects: Path = OBJECTS,
         patterns: tuple[tuple[str, str], ...] = DEVICES,
+        limits: CompileLimits = ORDINARY_LIMITS,
     ) -> None:
         """`pids`: processes whose descriptors are looked at for GPU devices, where `ioctls` are counted."""
+        self._limits = limits
         self._clock = clock
         self._pids = pids
         self._has_ioctls = ioctls
@@ -88,7 +91,8 @@ class DriverWatch:
         self._failure: HotstageError | OSError | None = None
         self._state = "off"
         self._reason: str | None = "switched off in the configuration"
-        self._oom_kills_total = 0
+        self._oom_kills_total = self._oom_kills_gpu_total = 0
+        self._users: frozenset[int] = frozenset()  # who used a GPU a second ago
         self._gone_waits_ns = 0  # of processes whose entries were taken out
         self._oom_kills: deque[OomKill] = deque(maxlen=KEPT)
         self._slow_ioctls: deque[SlowIoctl] = deque(maxlen=KEPT)
@@ -112,13 +116,20 @@ class DriverWatch:
             for piece in self._attached.pieces:
                 records = piece.drain()
                 xids += [readings.xid_event(row) for row in records[XID]]
-                kills = [readings.oom_kill(row) for row in records[OOM_KILL]]
-                self._oom_kills_total += len(kills)
-                self._oom_kills.extend(kills)
+                self._note_kills([readings.oom_kill(row) for row in records[OOM_KILL]])
                 self._slow_ioctls.extend(
                     readings.slow_ioctl(row, self._patterns) for row in records[SLOW_IOCTL]
                 )
         return tuple(xids)
+
+    def _note_kills(self, kills: list[OomKill]) -> None:
+        """With the lock held. Who is killed may be gone from the list of processes already."""
+        if not kills:
+            return
+        users = self._users | frozenset(self._pids())
+        self._oom_kills_total += len(kills)
+        self._oom_kills_gpu_total += sum(kill.pid in users for kill in kills)
+        self._oom_kills.extend(replace(kill, uses_gpu=kill.pid in users) for kill in kills)
 
     def lost(self) -> int:
         """Records and keys that found no room."""
@@ -132,7 +143,7 @@ class DriverWatch:
             stats, opened = self._rows("timelines"), self._rows("open_fences")
             waits, memory, ioctls = map(self._rows, ("fence_waits", "gpu_memory", "ioctl_stats"))
             events = tuple(self._event(event) for event in TABLE)
-            kills = self._is_attached("oom:mark_victim")
+            kills, is_told = self._is_attached("oom:mark_victim"), self._attached.lack is None
             ring_rows = self._rows("ring_submits")
             return DriverReport(
                 state=self._state,
@@ -147,8 +158,9 @@ class DriverWatch:
                 fence_waits=None if waits is None else readings.fence_waits(waits),
                 fence_wait_seconds_total=None if waits is None else self._waited_seconds(waits),
                 memory=None if memory is None else readings.gpu_memory(memory),
-                oom_kills_total=self._oom_kills_total if kills else None,
-                oom_kills=tuple(self._oom_kills) if kills else None,
+                oom_kills_total=self._killed(events) if kills else None,
+                oom_kills_gpu_total=self._oom_kills_gpu_total if kills and is_told else None,
+                oom_kills=tuple(self._oom_kills) if kills and is_told else None,
                 ioctls=None if ioctls is None else readings.ioctl_classes(ioctls, self._patterns),
                 slow_ioctls=None if ioctls is None else tuple(self._slow_ioctls),
                 lost=sum(piece.lost() for piece in self._attached.pieces),
@@ -206,7 +218,7 @@ class DriverWatch:
         choice = choose(layouts, ioctls=self._has_ioctls)
         with self._lock:
             self._choice = choice
-        attached = attach(choice, layouts, self._objects)
+        attached = attach(choice, layouts, self._objects, self._limits)
         for piece in attached.pieces:
             piece.set_slow_ioctl(self._slow_ioctl_ns)
         with self._lock:
@@ -217,13 +229,17 @@ class DriverWatch:
             self._attached, self._since_ns = attached, self._clock.monotonic_ns()
             self._state = "watching" if attached.pieces else "off"
             self._reason = None if attached.pieces else "no tracepoint of the list is here"
+            if attached.lack is not None:
+                self._failure, self._reason = attached.lack, f"counted alone: {attached.lack}"
         if self._has_ioctls:
             self.keep_house()
 
     def keep_house(self) -> None:
         """Tell the kernel of descriptors that came or went; take out what is of processes that have gone."""
-        files = find_gpu_files(self._pids(), self._proc_root, self._patterns) if self._has_ioctls else {}
+        users = frozenset(self._pids())
+        files = find_gpu_files(users, self._proc_root, self._patterns) if self._has_ioctls else {}
         with self._lock:
+            self._users = users
             for piece in self._attached.pieces:
                 self._tell_files(piece, files)
                 self._forget_the_gone(piece)
@@ -280,6 +296,12 @@ class DriverWatch:
 
     def _is_attached(self, name: str) -> bool:
         return any(event.event == name for piece in self._attached.pieces for event in piece.events)
+
+    def _killed(self, events: Iterable[EventReport]) -> int | None:
+        """As records came; where events are counted alone, as often as the event fired."""
+        if self._attached.lack is None:
+            return self._oom_kills_total
+        return next(each.hits for each in events if each.event == "oom:mark_victim")
 
     def _event(self, event: Event) -> EventReport:
         piece = self._piece_of(event)

@@ -30,7 +30,7 @@ GPU_MEMORY_DTYPE = np.dtype([("bytes", "<u8"), ("at_ns", "<u8")])
 GPU_FILE_KEY_DTYPE = np.dtype([("tgid", "<u4"), ("fd", "<u4")])
 DEVICE_DTYPE = np.dtype([("device", "<u4")])
 IOCTL_KEY_DTYPE = np.dtype([("device", "<u4"), ("number", "<u4")])
-IOCTL_STAT_DTYPE = np.dtype([(name, "<u8") for name in ("count", "errors", "slow", "total_ns")])
+IOCTL_STAT_DTYPE = np.dtype([(name, "<u8") for name in ("count", "errors", "slow", "total_ns", "max_ns")])
 
 OOM_KILL, XID, SLOW_IOCTL = 1, 2, 3
 OOM_EVENT_DTYPE = np.dtype(
