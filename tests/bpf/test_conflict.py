@@ -155,6 +155,18 @@ def test_small_allocations_and_those_of_the_host_are_not_looked_at(
     probes.maps.conflict.drain()
 
 
+def test_room_is_that_of_the_gpu_that_is_allocated_on(
+    probes: Probes, start: Callable[[], MemoryTarget]
+) -> None:
+    target, conflict = start(), probes.maps.conflict
+    limit(probes)
+    # The tokens' memory is on GPU 0, and tight; on GPU 1 nothing of theirs is awaited.
+    conflict.set_inputs({(target.pid, 0): inputs(), (target.pid, 1): inputs(awaited=(0, 0))})
+    assert outcome_of(probes, lambda: target.new(0, PHYSICAL, LARGE)) == [Outcome.HAS_ROOM]
+    assert outcome_of(probes, lambda: target.new(1, DEVICE, LARGE)) == [Outcome.TOLD]
+    conflict.drain()
+
+
 def test_a_process_is_told_of_once_in_a_while(probes: Probes, start: Callable[[], MemoryTarget]) -> None:
     target, other, conflict = start(), start(), probes.maps.conflict
     limit(probes, gap_ns=60 * SECOND)

@@ -142,6 +142,57 @@ def test_an_xid_and_a_fault_nobody_tuned_for_are_caught_through_bcc_and_the_coun
     assert_stages_agree_with_the_truth(report)
 
 
+def moves_of(report: Report, name: str) -> list[tuple[int, str]]:
+    (breaker,) = [each for each in report["breakers"] if each["name"] == name]
+    return [(move["at_ns"], move["to"]) for move in breaker["transitions"]]
+
+
+@pytest.mark.long
+def test_tokens_that_the_gpu_has_no_room_for_are_told_within_a_second_with_their_reason():
+    """The window comes within a second of the fault, and so of its first conflicting allocation; the breaker
+    moves in the same tick, the page, the database and the webhook follow.
+    """
+    report = demo("--fault", "token-conflict@12-16", seconds=29, seed=4717)
+    assert the_fault(report)["delay_seconds"] <= 1.0
+    (window,) = report["windows"]
+    evidence = {item["column"]: item for item in window["evidence"]}
+    assert evidence["visual_tokens"]["value"] > 512 and evidence["text_tokens"]["value"] > 4096
+    assert evidence["allocation_bytes"]["value"] > 16 << 20
+    assert evidence["predicted_bytes"]["value"] > evidence["predicted_bytes"]["limit"]
+    (memory,) = [each for each in report["scenes"] if each["what"] == "memory"]
+    true_ratio = 1 - memory["largest_free_bytes"] / memory["free_bytes"]
+    assert true_ratio > 0.65
+    assert evidence["memory_fragmentation_ratio"]["value"] == pytest.approx(true_ratio, abs=0.1)
+    assert moves_of(report, "instance:i-0")[0] == (window["opened_at_ns"], "open")
+    assert report["conflicts"]["told"] >= 1
+    assert_counts_are_exact(report)
+    assert_webhooks_arrived(report)
+
+
+@pytest.mark.long
+def test_a_conflict_less_one_of_its_terms_is_none():
+    """Few tokens; memory in one piece; room for all. Each is judged, and found to be that."""
+    negatives = ("cut-memory@9-11", "tokens-in-one-piece@15-18", "tokens-with-room@22-25")
+    report = demo(*(word for each in negatives for word in ("--fault", each)), seconds=28, seed=4718)
+    assert report["windows"] == []
+    outcomes = report["conflicts"]
+    assert all(outcomes[each] > 0 for each in ("few_tokens", "not_fragmented", "has_room")), outcomes
+    assert outcomes["told"] == outcomes["held_back"] == outcomes["lost"] == 0
+    assert_counts_are_exact(report)
+
+
+@pytest.mark.long
+def test_an_encoder_on_the_language_models_stream_is_a_window_of_its_own():
+    report = demo("--fault", "shared-stream@10-14", seconds=24, seed=4719)
+    (fault,) = report["faults"]
+    assert (fault["detected"], fault["entity_named"], fault["window_closed"]) == (True, True, True), fault
+    assert fault["delay_seconds"] <= 4.0
+    (window,) = [each for each in report["windows"] if each["kind"] == "shared_stream"]
+    assert window["severity"] == "info"
+    assert window["entity"]["stage"] in ("vision_encode", "video_encode")
+    assert_counts_are_exact(report)
+
+
 @pytest.mark.parametrize("moment", ["building", "attaching"])
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_told_to_stop_before_there_is_traffic_it_ends_without_a_report(moment: str, signum: signal.Signals):

@@ -30,7 +30,7 @@ from support.otlp import LogEvent, Received, Span, attributes, receiver
 
 from hotstage.cli.client import AgentClient
 from hotstage.cli.demo.layout import lay_out
-from hotstage.cli.demo.run import _unattached
+from hotstage.cli.demo.run import unattached
 from hotstage.cli.demo.simulated import SimulatedHost
 from hotstage.clock import SystemClock
 from hotstage.config.render import toml
@@ -184,7 +184,7 @@ def _start_agent(directory: Path, config: Any, url: str, log: Path) -> subproces
 
 def _is_attached(client: AgentClient, pids: tuple[int, ...]) -> bool:
     try:
-        return not _unattached(client.get("/v1/coverage"), pids)
+        return not unattached(client.get("/v1/coverage"), pids)
     except HotstageError:
         return False
 

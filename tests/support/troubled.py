@@ -22,7 +22,7 @@ import yaml
 
 from hotstage.cli.client import AgentClient
 from hotstage.cli.demo.layout import DemoLayout, lay_out
-from hotstage.cli.demo.run import _unattached
+from hotstage.cli.demo.run import unattached
 from hotstage.cli.demo.simulated import SimulatedHost
 from hotstage.clock import SystemClock
 from hotstage.config.engines import EngineEndpoint, EnginesConfig
@@ -172,6 +172,6 @@ def _mount(stack: ExitStack, place: str) -> None:
 
 def is_attached(client: AgentClient, pids: tuple[int, ...]) -> bool:
     try:
-        return not _unattached(client.get("/v1/coverage"), pids)
+        return not unattached(client.get("/v1/coverage"), pids)
     except HotstageError:
         return False

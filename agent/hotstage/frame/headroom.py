@@ -29,6 +29,8 @@ from hotstage.stages.pulse import Pulse
 MARKED_NS = 60_000_000_000
 """Of a process that marked requests within this time, copies say nothing more."""
 
+_BLINDING = frozenset({"lost_requests_quota", "refused_tokens", "lost_allocations"})
+"""Beside what makes a pulse stale: losses that falsify tokens in flight, or what one takes."""
 _CUT = frozenset({"torch", "ledger", "inferred"})
 """Bases of fragmentation that say how free memory is cut."""
 _NO_DEMAND = Demand(TokenBasis.KNOWN, (0, 0), (0, 0))
@@ -46,6 +48,7 @@ class Headroom:
         self._processes: tuple[MemoryOfProcess, ...] = ()
         self._of_gpu: dict[str, FragmentationFigure] = {}
         self._memory_ns = 0
+        self._lossy_until_ns = 0
         self.take_over(config)
 
     def take_over(self, config: ConflictConfig) -> None:
@@ -54,7 +57,9 @@ class Headroom:
         self._token_bytes = {VISUAL: config.visual_token_bytes, TEXT: config.text_token_bytes}
 
     def take(self, pulse: Pulse) -> None:
-        """Stages that ended, with their tokens."""
+        """Stages that ended, with their tokens. After losses tokens are unknown for `stale_seconds`."""
+        if pulse.stale or _BLINDING & pulse.lost.keys():
+            self._lossy_until_ns = pulse.at_ns + round(self._config.stale_seconds * 1e9)
         rows = pulse.ended
         for pid, stage, tokens in zip(
             *(rows[name].tolist() for name in ("pid", "stage", "tokens")), strict=True
@@ -109,7 +114,8 @@ class Headroom:
     ) -> np.void:
         row: np.void = np.zeros(1, INPUTS_DTYPE)[0]
         place = process.pid, process.device or 0
-        self._put_demand(row, at_ns, place, known)
+        if at_ns >= self._lossy_until_ns:
+            self._put_demand(row, at_ns, place, known)
         gpu = gpus.get(process.gpu_uuid or "")
         if gpu is not None and np.isfinite(gpu["memory_used_bytes"]) and gpu["memory_total_bytes"] > 0:
             total = float(gpu["memory_total_bytes"])

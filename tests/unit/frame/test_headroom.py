@@ -169,3 +169,16 @@ def test_switched_off_nothing_is_told():
     headroom = Headroom(ConflictConfig(enabled=False))
     headroom.know(START, memory(), stage_rows())
     assert headroom.inputs(seen(START, NOTHING), devices(), stage_rows()) == {}
+
+
+def test_a_lossy_interval_says_unknown_for_as_long_as_it_may_show():
+    headroom, in_flight = learned(), requests((600, 5000, [], 0))
+    for lost in ({"stale": frozenset({"lost_requests"})}, {"lost": {"lost_allocations": 1}}):
+        headroom.take(pulse(START, **lost))
+        (row,) = headroom.inputs(seen(START + 2 * SECOND, in_flight), devices(), stage_rows()).values()
+        assert (row["tokens_basis"], row["tokens"].tolist()) == (TokenBasis.UNKNOWN, [0, 0])
+        (row,) = headroom.inputs(seen(START + 4 * SECOND, in_flight), devices(), stage_rows()).values()
+        assert row["tokens_basis"] == TokenBasis.KNOWN
+    headroom.take(pulse(START + 5 * SECOND, lost={"lost_stacks": 3}))
+    (row,) = headroom.inputs(seen(START + 5 * SECOND, in_flight), devices(), stage_rows()).values()
+    assert row["tokens_basis"] == TokenBasis.KNOWN, "what was lost says nothing of tokens"

@@ -8,6 +8,7 @@ import click
 from hotstage.cli.bench.counting import counting
 from hotstage.cli.bench.marks import marks
 from hotstage.cli.bench.overhead import overhead
+from hotstage.cli.bench.page import page
 from hotstage.cli.bench.stages import stages
 
 
@@ -20,3 +21,4 @@ bench.add_command(overhead)
 bench.add_command(counting)
 bench.add_command(stages)
 bench.add_command(marks)
+bench.add_command(page)

@@ -173,7 +173,7 @@ class Demo:
             if self._asked_to_stop():
                 return False
             try:
-                missing = _unattached(client.get("/v1/coverage"), pids)
+                missing = unattached(client.get("/v1/coverage"), pids)
             except (PeerError, HotstageError):
                 missing = "the agent's API"
             if not missing:
@@ -282,7 +282,7 @@ def elsewhere(http: HttpConfig, config_file: Path) -> tuple[str, ...]:
     )
 
 
-def _unattached(coverage: Document, pids: Sequence[int]) -> str:
+def unattached(coverage: Document, pids: Sequence[int]) -> str:
     """Which instance still lacks which library; empty when all are attached."""
     attached = {
         (process["pid"], library["kind"])
