@@ -32,6 +32,8 @@ class SelfSample:
     start_to_attached_seconds: float | None
     fast_tick_p99_seconds: float | None
     slow_tick_p99_seconds: float | None
+    decision_to_page_p99_seconds: float | None
+    """From a breaker's move, all moves of a tick together, to the page."""
     fast_ticks: int
     slow_ticks: int
     early_ticks: int
@@ -50,6 +52,7 @@ class SelfMeter:
         self._cpu_at_start = _cpu_seconds()
         self._fast: deque[float] = deque(maxlen=_TICKS_KEPT)
         self._slow: deque[float] = deque(maxlen=_TICKS_KEPT)
+        self._paged: deque[float] = deque(maxlen=_TICKS_KEPT)
         self.fast_ticks = 0
         self.slow_ticks = 0
         self.early_ticks = 0
@@ -72,6 +75,10 @@ class SelfMeter:
             self.early_ticks += is_early
             self._fast.append(seconds)
 
+    def paged(self, decided_ns: int) -> None:
+        """What was decided then, a breaker's move, is on the page now."""
+        self._paged.append((self._clock.monotonic_ns() - decided_ns) / 1e9)
+
     def sample(self) -> SelfSample:
         elapsed = (self._clock.monotonic_ns() - self._began_ns) / 1e9
         used = _cpu_seconds() - self._cpu_at_start
@@ -83,6 +90,7 @@ class SelfMeter:
             start_to_attached_seconds=self.start_to_attached_seconds,
             fast_tick_p99_seconds=_p99(self._fast),
             slow_tick_p99_seconds=_p99(self._slow),
+            decision_to_page_p99_seconds=_p99(self._paged),
             fast_ticks=self.fast_ticks,
             slow_ticks=self.slow_ticks,
             early_ticks=self.early_ticks,

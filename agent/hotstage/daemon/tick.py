@@ -50,9 +50,12 @@ class Ticker:
         if sample.xids or self.gpus.xids:
             sample = replace(sample, xids=self._xids.merge(sample.xids + self.gpus.xids))
         step = parts.line.fast(sample)
+        decided_ns = self._clock.monotonic_ns()
         transitions = (*ordered, *step.transitions)
         records = parts.line.breakers.records
         parts.publisher.page(records, sample.at_ns)
+        if transitions:
+            parts.meter.paged(decided_ns)
         parts.sources.remember(sample, self.gpus)
         parts.publisher.changes(sample.at_ns, step.windows, transitions, records, parts.sources.freeze())
         room = parts.line.headroom.inputs(sample, self.gpus, parts.engine.ledger.stages())

@@ -27,6 +27,17 @@ def test_the_p99_is_the_99th_of_a_hundred(clock):
     assert meter.last_tick_ns == clock.monotonic_ns()
 
 
+def test_an_early_tick_is_timed_and_moves_no_count_and_the_page_is_timed_from_the_decision(clock):
+    meter = SelfMeter(clock)
+    began_ns = clock.monotonic_ns()
+    clock.advance(0.002)
+    meter.paged(began_ns)
+    meter.took(began_ns, is_slow=False, is_early=True)
+    sample = meter.sample()
+    assert (sample.fast_ticks, sample.early_ticks, sample.fast_tick_p99_seconds) == (0, 1, 0.002)
+    assert sample.decision_to_page_p99_seconds == 0.002
+
+
 def test_memory_and_cpu_are_this_process(clock):
     meter = SelfMeter(clock)
     clock.advance(3600)

@@ -7,6 +7,7 @@ All clocks are this host's: CLOCK_MONOTONIC, webhooks and the API by wall clock.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import timeit
@@ -66,6 +67,10 @@ class Opening:
 class ConflictRun:
     openings: tuple[Opening, ...]
     read_ns: float
+    own_page_ms: float | None
+    """From decision to page by the agent's own clock, p99: without the reading and judging before."""
+    load_average: float
+    """Of this host in the last minute: who waits for a CPU sees all steps late."""
     loader: str
     rung: str
 
@@ -137,7 +142,15 @@ def run_conflicts(count: int, seed: int) -> ConflictRun:
             for move in moves
             if move["to"] == "open"
         )
-        return ConflictRun(openings, reader.read_ns(), coverage["loader"], coverage["rung"])
+        own_seconds = client.get("/healthz")["checks"]["agent"]["decision_to_page_p99_seconds"]
+        return ConflictRun(
+            openings,
+            reader.read_ns(),
+            None if own_seconds is None else 1e3 * own_seconds,
+            os.getloadavg()[0],
+            coverage["loader"],
+            coverage["rung"],
+        )
 
 
 def _quick(layout: DemoLayout) -> DemoLayout:

@@ -26,9 +26,9 @@ BUDGETS = {
 METHOD = (
     "the simulated host's token-conflict, a volley a second, under agent and notifier as they are installed, "
     "with windows and cool-downs of a fraction of a second, so that each volley opens the breaker anew; "
-    "verdict = the kernel's time of the allocation; decision = the start of the tick that read it; page = "
-    "first sight of a reader that looks every 0.1 ms; webhook = its arrival at a receiver on loopback, "
-    "counted from the decision; quantiles are nearest rank"
+    "verdict = the kernel's time of the allocation; decision = the start of the tick that read it, reading "
+    "and judging included; page = first sight of a reader that looks every 0.1 ms; webhook = its arrival at "
+    "a receiver on loopback, counted from the decision; quantiles are nearest rank"
 )
 _STEPS = {
     "verdict_to_window": "verdict in the kernel → window",
@@ -76,7 +76,9 @@ def page_report(run: ConflictRun) -> dict[str, Any]:
         "host": host_facts(run.loader, Rung(run.rung)),
         "method": METHOD,
         **figures,
+        "own_decision_to_page_ms_p99": run.own_page_ms,
         "read_ns_python": run.read_ns,
+        "load_average": run.load_average,
         "made": len(run.openings),
         "lost": sum(not each.is_whole for each in run.openings),
         "budgets": BUDGETS,
@@ -104,6 +106,12 @@ def _print(report: dict[str, Any]) -> None:
             for name, words in _STEPS.items()
         ],
         empty="nothing",
+    )
+    own = report["own_decision_to_page_ms_p99"]
+    say(
+        "from decision to page by the agent's own clock, p99: "
+        f"{'unknown' if own is None else f'{own:.3f} ms'}; "
+        f"load average {report['load_average']:.1f} on {host['cpus']} CPUs"
     )
     say(
         f"{report['made']} conflicts opened the breaker, {report['lost']} were not seen whole; a look at the "

@@ -36,7 +36,7 @@ def test_what_was_not_seen_is_none():
 )
 def test_a_report_tells_quantiles_budgets_and_losses(webhook, is_within, lost):
     openings = (*[Opening(3.0, 2.0, 40.0)] * 30, Opening(4.0, 1.0, webhook))
-    report = page_report(ConflictRun(openings, 900.0, "libbpf", "S"))
+    report = page_report(ConflictRun(openings, 900.0, 0.2, 1.0, "libbpf", "S"))
     jsonschema.validate(report, SCHEMA)
     assert (report["made"], report["lost"], report["within_budget"]) == (31, lost, is_within)
     assert (report["verdict_to_window_ms_p50"], report["verdict_to_window_ms_p99"]) == (3.0, 4.0)
@@ -44,6 +44,6 @@ def test_a_report_tells_quantiles_budgets_and_losses(webhook, is_within, lost):
 
 
 def test_nothing_seen_is_no_figure_and_within_no_budget():
-    report = page_report(ConflictRun((), 900.0, "libbpf", "S"))
+    report = page_report(ConflictRun((), 900.0, 0.2, 1.0, "libbpf", "S"))
     assert report["webhook_ms_p99"] is None and not report["within_budget"]
     assert nearest_rank([5.0, 1.0], 0.5) == 1.0
