@@ -169,7 +169,6 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
 	struct call_key key;
-	struct made_communicators made = {};
 	struct call_stat *stat;
 
 	if (!spec)
@@ -238,9 +237,8 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 		thread->bytes_total += bytes;
 	if (result)
 		tell_outer(thread, FRAME_HAS_ERROR);
-	if (is_outer && spec->effect)
-		made = (struct made_communicators){thread->argument, thread->ordinal,
-						   result ? 0 : spec->effect, spec->rank_argument};
+	if (is_outer)
+		; /* after all else: it has loops */
 	else if (is_of_memory(spec->effect))
 		leave_memory(thread, spec, tgid, now, result);
 	else if (spec->effect >= EFFECT_CAPTURE_BEGIN)
@@ -255,9 +253,9 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 	tell_call(ctx, thread, &key, tid, now, now - since_ns, bytes, result);
 	if (!is_outer && is_context_end(spec, result))
 		return CALL_ENDS_CONTEXT;
+	if (is_outer && spec->effect)
+		leave_communicator(thread, spec, tgid, tid, now, result);
 	pop_call(thread);
-	if (is_outer && made.effect == EFFECT_COMMUNICATOR_NEW)
-		make_communicators(&made, tgid, now); /* last: all behind a loop is verified with it */
 	return CALL_IS_DONE;
 }
 

@@ -108,6 +108,7 @@ enum hotstage_loss {
 	LOST_BATCH_SIZES = 31, /* a batched copy of more parts than are read: its bytes are too few */
 	LOST_BURSTS = 32,      /* a thread's bursts are not looked at: burst_rings is full */
 	LOST_GRAPHS = 33, /* a capture or a graph is not known: a map, or its share, is full */
+	LOST_PENDING_COMMUNICATORS = 36, /* of one made in a group nobody waits for the group's end: the map is full */
 	HOTSTAGE_LOSSES = 48,
 };
 
@@ -137,6 +138,8 @@ enum hotstage_effect {
 	EFFECT_CAPTURE_JOIN = 21, /* f(CUstream, CUevent, ..) */
 	EFFECT_CAPTURE_END = 22, /* f(CUstream, CUgraph *out) */
 	EFFECT_GRAPH = 23, /* enum hotstage_graph */
+	EFFECT_COMMUNICATOR_ASKED = 28, /* f(ncclComm_t, int *out): enum hotstage_answer */
+	EFFECT_GROUP = 29, /* enum hotstage_group */
 };
 
 /* Where an argument is: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
@@ -193,6 +196,27 @@ struct call_spec {
 #define HOTSTAGE_LAYER_LIBRARY 2
 
 #define HOTSTAGE_NO_RANK 0xffffffffU
+
+/* How a new communicator's rank and size are found; column `detail` of EFFECT_COMMUNICATOR_NEW. */
+enum hotstage_communicator_making {
+	MADE_AS_TOLD = 0,   /* its own arguments say them, or nobody does */
+	MADE_BY_SHRINK = 1, /* f(parent, ranks left out, how many, ..): what is left moves together */
+	MADE_BY_GROWTH = 2, /* f(parent or 0, size, .., rank or -1, ..): members keep their rank */
+};
+
+/* What a communicator was asked for; column `detail` of EFFECT_COMMUNICATOR_ASKED. */
+enum hotstage_answer {
+	ANSWER_SIZE = 0,
+	ANSWER_RANK = 1,
+	ANSWER_DEVICE = 2,
+};
+
+/* column `detail` of EFFECT_GROUP */
+enum hotstage_group {
+	GROUP_BEGINS = 0,
+	GROUP_ENDS = 1,
+	GROUP_IS_DROPPED = 2, /* it ends, and nothing in it was done */
+};
 #define HOTSTAGE_RANKS_IN_ORDER 64 /* in rank_argument: the first argument has one for each rank */
 #define HOTSTAGE_RANKS_READ 16	   /* of which so many are read */
 
@@ -327,11 +351,11 @@ struct thread_state {
 	__u8 level;		/* enum hotstage_level */
 	__u8 counted_at_entry;	/* rungs M and P: calls that return without a frame of theirs */
 	__u8 is_capturing; /* its process has an open capture */
-	__u8 level_pad;
+	__u8 group_depth; /* NCCL groups that the thread is in */
 	__u64 launch_stream;	     /* CUstream of one of its last launches: stream_users.h */
 	__u64 streamed_launch_total; /* launches that stream_users has */
 	__u32 sample_at; /* its launch_total, modulo 2^32, at the next launch whose kernel is looked at */
-	__u32 sample_pad;
+	__u32 pending_communicators; /* made in them: pending_communicators[tid, 0 ..] */
 	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
 };
 
@@ -378,11 +402,24 @@ struct communicator {
 	__u64 last_ns; /* when its last call was entered, 0 = none was */
 	__u64 calls;
 	__u64 bytes;
-	__u32 rank; /* HOTSTAGE_NO_RANK: made before the attach, in a group, or by a split */
+	__u32 rank; /* HOTSTAGE_NO_RANK: made before the attach or by a split, and nobody asked since */
 	__u32 size;
 	__u32 last_tid;
 	__u16 last_call;
-	__u16 pad;
+	__u8 device; /* as the process counts them, HOTSTAGE_NO_DEVICE: nobody asked */
+	__u8 pad;
+};
+
+/* pending_communicators[..]: made within a group, at whose end it will stand at `address`. */
+struct pending_key {
+	__u32 tid;
+	__u32 index;
+};
+
+struct pending_communicator {
+	__u64 address;
+	__u32 tgid;
+	__u32 place; /* rank | size << 16, 0xffff = unknown */
 };
 
 struct context_key {
@@ -682,6 +719,8 @@ _Static_assert(sizeof(struct call_frame) == 48, "call_frame");
 _Static_assert(sizeof(struct thread_state) == 504, "thread_state");
 _Static_assert(sizeof(struct communicator_key) == 16, "communicator_key");
 _Static_assert(sizeof(struct communicator) == 48, "communicator");
+_Static_assert(sizeof(struct pending_key) == 8, "pending_key");
+_Static_assert(sizeof(struct pending_communicator) == 16, "pending_communicator");
 _Static_assert(sizeof(struct context_key) == 16, "context_key");
 _Static_assert(sizeof(struct stage_rule_key) == 16, "stage_rule_key");
 _Static_assert(sizeof(struct stage_rule) == 4, "stage_rule");

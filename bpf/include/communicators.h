@@ -17,6 +17,7 @@
 #define NCCL_TYPES 12
 
 HOTSTAGE_SPARSE_HASH(communicators, struct communicator_key, struct communicator, 4096);
+HOTSTAGE_SPARSE_HASH(pending_communicators, struct pending_key, struct pending_communicator, 1024);
 
 /* An argument by its position, on the stack where the machine has no register for it. */
 static __always_inline __u64 any_argument(struct pt_regs *ctx, __u32 position)
@@ -37,10 +38,13 @@ static __always_inline __u64 bytes_of_type(__u64 count, __u64 type)
 }
 
 static __always_inline struct communicator *communicator_of(const struct communicator_key *key,
-							   __u32 rank, __u32 size, __u64 now)
+							   __u64 now)
 {
 	struct communicator *known = bpf_map_lookup_elem(&communicators, key);
-	struct communicator fresh = {.first_ns = now, .rank = rank, .size = size};
+	struct communicator fresh = {.first_ns = now,
+				     .rank = HOTSTAGE_NO_RANK,
+				     .size = HOTSTAGE_NO_RANK,
+				     .device = HOTSTAGE_NO_DEVICE};
 	__u64 *held;
 
 	if (known)
@@ -64,7 +68,7 @@ static __always_inline void use_communicator(__u64 handle, __u32 tgid, __u32 tid
 
 	if (!handle)
 		return;
-	used = communicator_of(&key, HOTSTAGE_NO_RANK, HOTSTAGE_NO_RANK, now);
+	used = communicator_of(&key, now);
 	if (!used)
 		return;
 	__sync_fetch_and_add(&used->calls, 1);
@@ -72,26 +76,6 @@ static __always_inline void use_communicator(__u64 handle, __u32 tgid, __u32 tid
 	used->last_ns = now;
 	used->last_tid = tid;
 	used->last_call = call;
-}
-
-/* Where it was made before, under the same handle, the one of now is another. */
-static __always_inline void make_communicator(__u64 address, __u32 tgid, __u32 rank, __u32 size,
-					      __u64 now)
-{
-	struct communicator_key key = {.tgid = tgid};
-	struct communicator *made;
-
-	if (bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)address)) {
-		count_loss(UNREADABLE_ARGUMENTS);
-		return;
-	}
-	if (!key.handle) /* within a group it is made at the group's end: its first use tells of it */
-		return;
-	made = communicator_of(&key, rank, size, now);
-	if (!made)
-		return;
-	made->rank = rank;
-	made->size = size;
 }
 
 static __always_inline void drop_communicator(__u64 handle, __u32 tgid)
@@ -104,16 +88,16 @@ static __always_inline void drop_communicator(__u64 handle, __u32 tgid)
 }
 
 /* Rank and size in the 32 bits that a call in flight has for them; what does not fit is unknown. */
-static __always_inline __u32 packed_place(__u64 rank, __u64 size)
+#define NO_PLACE 0xffffU
+
+static __always_inline __u32 packed_place(__u32 rank, __u32 size)
 {
-	if (rank >= 0xffff || size >= 0xffff)
-		return ~0U;
-	return (__u32)rank | (__u32)size << 16;
+	return (rank < NO_PLACE ? rank : NO_PLACE) | (size < NO_PLACE ? size : NO_PLACE) << 16;
 }
 
 static __always_inline __u32 place_or_unknown(__u32 half)
 {
-	return half == 0xffff ? HOTSTAGE_NO_RANK : half;
+	return half == NO_PLACE ? HOTSTAGE_NO_RANK : half;
 }
 
 /* What is kept of a call on communicators until it returns. */
@@ -126,14 +110,15 @@ static __always_inline void enter_communicator(struct pt_regs *ctx, struct threa
 	switch (spec->effect) {
 	case EFFECT_COMMUNICATOR_NEW:
 		thread->argument = handle; /* where it will stand */
-		if (spec->rank_argument == HOTSTAGE_RANKS_IN_ORDER)
+		thread->second_argument = PT_REGS_PARM1(ctx); /* what it is made of, if of any */
+		thread->third_argument = PT_REGS_PARM2(ctx);
+		thread->ordinal = packed_place(NO_PLACE, NO_PLACE);
+		if (spec->rank_argument == HOTSTAGE_RANKS_IN_ORDER || spec->detail == MADE_BY_SHRINK)
 			thread->ordinal = (__u32)register_argument(ctx, spec->factor_argument);
 		else if (spec->rank_argument)
 			thread->ordinal =
 				packed_place((__u32)register_argument(ctx, spec->rank_argument),
 					     (__u32)register_argument(ctx, spec->factor_argument));
-		else
-			thread->ordinal = ~0U;
 		break;
 	case EFFECT_COMMUNICATOR_USE:
 		thread->argument = bytes_of_type(register_argument(ctx, spec->bytes_argument),
@@ -144,30 +129,162 @@ static __always_inline void enter_communicator(struct pt_regs *ctx, struct threa
 		thread->argument = 0;
 		drop_communicator(handle, tgid);
 		break;
+	case EFFECT_COMMUNICATOR_ASKED:
+		thread->argument = handle;
+		thread->second_argument = PT_REGS_PARM2(ctx); /* where the answer will be */
+		break;
 	}
 }
 
-/* What a call that makes some leaves behind, until it is off its thread's state. */
-struct made_communicators {
-	__u64 address;
-	__u32 place;
-	__u8 effect;
-	__u8 rank_argument;
-};
-
-static __always_inline void make_communicators(const struct made_communicators *made, __u32 tgid,
-					       __u64 now)
+/* Of ranks that are left out, sorted by NCCL in the caller's list, and not too many to be read. */
+static __always_inline __u32 place_after_shrink(const struct communicator *parent, __u64 list,
+						__u32 count)
 {
-	if (made->rank_argument != HOTSTAGE_RANKS_IN_ORDER) {
-		make_communicator(made->address, tgid, place_or_unknown(made->place & 0xffff),
-				  place_or_unknown(made->place >> 16), now);
+	__u32 left_out[HOTSTAGE_RANKS_READ];
+	__u64 rank = parent->rank, below = 0;
+
+	if (parent->size == HOTSTAGE_NO_RANK || count >= parent->size)
+		return packed_place(NO_PLACE, NO_PLACE);
+	__builtin_memset(left_out, 0xff, sizeof(left_out));
+	if (rank == HOTSTAGE_NO_RANK || count > HOTSTAGE_RANKS_READ ||
+	    bpf_probe_read_user(left_out, count * sizeof(left_out[0]), (void *)list))
+		return packed_place(NO_PLACE, parent->size - count);
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < HOTSTAGE_RANKS_READ; i++)
+		below += (left_out[i] - rank) >> 63; /* smaller, without a branch */
+	return packed_place(rank - below, parent->size - count);
+}
+
+/* What its arguments and the communicator that it is made of say. */
+static __always_inline __u32 place_of_made(const struct thread_state *thread, __u32 making, __u32 tgid)
+{
+	struct communicator_key key = {.handle = thread->second_argument, .tgid = tgid};
+	__u32 told = thread->ordinal;
+	struct communicator *parent;
+
+	if (making == MADE_AS_TOLD || (making == MADE_BY_GROWTH && (told & NO_PLACE) != NO_PLACE))
+		return told;
+	parent = bpf_map_lookup_elem(&communicators, &key);
+	if (making == MADE_BY_GROWTH)
+		return parent ? packed_place(parent->rank, told >> 16) : told;
+	return parent ? place_after_shrink(parent, thread->third_argument, told) :
+			packed_place(NO_PLACE, NO_PLACE);
+}
+
+static __always_inline void note_answer(const struct thread_state *thread, __u32 kind, __u32 tgid,
+					__u64 now)
+{
+	struct communicator_key key = {.handle = thread->argument, .tgid = tgid};
+	struct communicator *asked = communicator_of(&key, now);
+	__u32 answer;
+
+	if (!asked)
+		return;
+	if (bpf_probe_read_user(&answer, sizeof(answer), (void *)thread->second_argument))
+		count_loss(UNREADABLE_ARGUMENTS);
+	else if (kind == ANSWER_SIZE)
+		asked->size = answer;
+	else if (kind == ANSWER_RANK)
+		asked->rank = answer;
+	else
+		asked->device = answer < HOTSTAGE_NO_DEVICE ? answer : HOTSTAGE_NO_DEVICE;
+}
+
+/* Where one was made before, under the same handle, the one of now is another. */
+static __always_inline void make_communicator(__u64 address, __u32 tgid, __u32 place, __u64 now)
+{
+	struct communicator_key key = {.tgid = tgid};
+	struct communicator *made;
+
+	if (bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)address)) {
+		count_loss(UNREADABLE_ARGUMENTS);
 		return;
 	}
+	if (!key.handle) /* a split that this rank is no part of, or one that goes on */
+		return;
+	made = communicator_of(&key, now);
+	if (!made)
+		return;
+	made->rank = place_or_unknown(place & NO_PLACE);
+	made->size = place_or_unknown(place >> 16);
+}
+
+/* Within a group it will stand there at the group's end. */
+static __always_inline void await_group(struct thread_state *thread, __u64 address, __u32 tgid,
+					__u32 tid, __u32 place)
+{
+	struct pending_key key = {.tid = tid, .index = thread->pending_communicators};
+	struct pending_communicator pending = {.address = address, .tgid = tgid, .place = place};
+
+	if (key.index >= HOTSTAGE_RANKS_READ ||
+	    bpf_map_update_elem(&pending_communicators, &key, &pending, BPF_ANY))
+		count_loss(LOST_PENDING_COMMUNICATORS);
+	else
+		thread->pending_communicators = key.index + 1;
+}
+
+/* Those that were made in the thread's group, which has ended. */
+static __always_inline void leave_group(struct thread_state *thread, __u32 tgid, __u32 tid,
+					__u32 is_done, __u64 now)
+{
 #pragma clang loop unroll(disable)
-	for (__u32 rank = 0; rank < HOTSTAGE_RANKS_READ; rank++) {
-		if (rank >= made->place)
+	for (__u32 i = 0; i < HOTSTAGE_RANKS_READ; i++) {
+		struct pending_key key = {.tid = tid, .index = i};
+		struct pending_communicator *pending;
+
+		if (i >= thread->pending_communicators)
 			break;
-		make_communicator(made->address + rank * 8ULL, tgid, rank, made->place, now);
+		pending = bpf_map_lookup_elem(&pending_communicators, &key);
+		if (pending && is_done && pending->tgid == tgid)
+			make_communicator(pending->address, tgid, pending->place, now);
+		bpf_map_delete_elem(&pending_communicators, &key);
+	}
+	thread->pending_communicators = 0;
+}
+
+static __always_inline void make_communicators(struct thread_state *thread,
+					       const struct call_spec *spec, __u32 tgid, __u32 tid,
+					       __u64 now)
+{
+	/* Back to where it came from: what comes from there the verifier need not follow. */
+	if (spec->rank_argument != HOTSTAGE_RANKS_IN_ORDER)
+		thread->ordinal = place_of_made(thread, spec->detail, tgid);
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < HOTSTAGE_RANKS_READ; i++) {
+		__u32 is_in_order = spec->rank_argument == HOTSTAGE_RANKS_IN_ORDER;
+		__u32 place = is_in_order ? packed_place(i, thread->ordinal) : thread->ordinal;
+
+		if (i >= (is_in_order ? thread->ordinal : 1))
+			break;
+		if (thread->group_depth)
+			await_group(thread, thread->argument + i * 8ULL, tgid, tid, place);
+		else
+			make_communicator(thread->argument + i * 8ULL, tgid, place, now);
+	}
+}
+
+/*
+ * A call on communicators returns. All behind a loop is verified with it, so this comes as late as it can.
+ */
+static __always_inline void leave_communicator(struct thread_state *thread,
+					       const struct call_spec *spec, __u32 tgid, __u32 tid,
+					       __u64 now, __s32 result)
+{
+	switch (spec->effect) {
+	case EFFECT_COMMUNICATOR_NEW:
+		if (!result)
+			make_communicators(thread, spec, tgid, tid, now);
+		break;
+	case EFFECT_COMMUNICATOR_ASKED:
+		if (!result)
+			note_answer(thread, spec->detail, tgid, now);
+		break;
+	case EFFECT_GROUP:
+		if (spec->detail == GROUP_BEGINS)
+			thread->group_depth += thread->group_depth < 255;
+		else if (thread->group_depth && !--thread->group_depth)
+			leave_group(thread, tgid, tid, !result && spec->detail == GROUP_ENDS, now);
+		break;
 	}
 }
 

@@ -17,10 +17,11 @@ from hotstage.probes.discovery.elf import read_elf
 from hotstage.probes.discovery.libraries import ParsedLibrary
 from hotstage.probes.discovery.targets import plan
 from hotstage.probes.loader import links
+from hotstage.probes.maps.communicators import Communicator
 
 ALLOC, LAUNCH, WAIT, COPY_2D, COPY_3D, BATCH = 16, 1, 64, 50, 54, 139
 CUDA_LAUNCH, CUDA_MALLOC, CUDA_SYNC = 192, 200, 264
-ALL_REDUCE, REDUCE, INIT_RANK = 288, 293, 304
+ALL_REDUCE, REDUCE, INIT_RANK, COMM_COUNT = 288, 293, 304, 411
 PURE, REFUSED, REJECTED, TOO_MUCH, NESTED = 0x1001, 0x1002, 0x1003, 0x1004, 0x1005
 FLOAT16, INT64 = 6, 4
 
@@ -73,6 +74,14 @@ def attach(probes: Probes, layers: Path, stack: ExitStack, *parts: str) -> None:
         attachment = probes.loader.attach(library, points)
         assert points and not attachment.refused
         stack.callback(links.detach, attachment.links)
+
+
+def made_by(probes: Probes, target: Workload) -> list[Communicator]:
+    return [each for each in probes.maps.communicators.all() if each.pid == target.pid]
+
+
+def places(probes: Probes, target: Workload) -> list[tuple[int | None, int | None]]:
+    return [(each.rank, each.size) for each in made_by(probes, target)]
 
 
 def counted(probes: Probes, target: Workload, call: int) -> tuple[int, int]:
@@ -167,7 +176,7 @@ def test_a_collective_is_counted_with_its_bytes_and_for_its_communicator(
     assert int(stats["bytes"].sum()) == 31 * 2000 + 2 * 2
     assert set(keys["layer"]) == {Layer.LIBRARY}
     assert counted(layered, target, WAIT) == (33, 0)  # the driver's calls in it are the driver's
-    (made,) = [each for each in layered.maps.communicators.all() if each.pid == target.pid]
+    (made,) = made_by(layered, target)
     assert (made.rank, made.size) == (5, 8)
     assert (made.calls, made.size_bytes) == (31 + 7 + 2, 31 * 2000 + 7 * 80 + 4)
     assert (made.last_call, made.last_tid) == (ALL_REDUCE, target.pid)
@@ -179,19 +188,59 @@ def test_a_collective_that_fails_is_an_error_and_of_no_communicator(
 ) -> None:
     target.do("bad", 5, 10, FLOAT16)
     assert counted(layered, target, ALL_REDUCE) == (5, 5)
-    assert not [each for each in layered.maps.communicators.all() if each.pid == target.pid]
+    assert not made_by(layered, target)
 
 
 def test_communicators_of_one_process_know_their_ranks(layered: Probes, target: Workload) -> None:
     target.do("all", 1, 4, 0)
-    target.do("split", 1, 0, 0)  # stands where rank 1's handle stood
-    found = [each for each in layered.maps.communicators.all() if each.pid == target.pid]
-    assert [(each.rank, each.size) for each in found] == [(0, 4), (1, 4), (2, 4), (3, 4), (None, None)]
-    assert {each.last_ns for each in found} == {None}
+    target.do("split", 1, 3, 0)  # rank 3's; which ranks have its colour only NCCL knows
+    four = [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert places(layered, target) == [*four, (None, None)]
+    assert {each.last_ns for each in made_by(layered, target)} == {None}
+    target.do("ask", 1, 4, 0)
+    target.do("ask_device", 1, 4, 0)
+    target.do("ask_none", 1, 0, 0)
+    assert places(layered, target) == [*four, (1, 2)]
+    assert [each.device for each in made_by(layered, target)] == [None] * 4 + [2]
+    assert counted(layered, target, COMM_COUNT) == (2, 1)
     target.do("destroy", 1, 1, 0)
-    assert len([each for each in layered.maps.communicators.all() if each.pid == target.pid]) == 4
+    assert len(made_by(layered, target)) == 4
     layered.maps.communicators.forget([target.pid])
-    assert not [each for each in layered.maps.communicators.all() if each.pid == target.pid]
+    assert not made_by(layered, target)
+
+
+def test_what_is_left_of_a_communicator_and_what_joins_it_have_their_ranks(
+    layered: Probes, target: Workload
+) -> None:
+    target.do("scalable", 1, 8, 5)
+    target.do("shrink", 1, 0, 1)  # without 6, 1, 3
+    target.do("grow", 1, 1, 12)
+    assert places(layered, target) == [(5, 8), (3, 5), (3, 12)]
+    target.do("scalable", 1, 40, 39)
+    target.do("shrink_far", 1, 0, 1)  # of more than are read
+    target.do("join", 1, 16, 13)
+    assert places(layered, target)[3:] == [(39, 40), (None, 20), (13, 16)]
+
+
+def test_what_is_made_in_a_group_is_known_at_its_end(layered: Probes, target: Workload) -> None:
+    target.do("group", 2, 0, 0)
+    target.do("init", 2, 8, 5)  # stand at 0 and 1
+    target.do("split", 1, 1, -1)
+    target.do("group_end", 1, 0, 0)
+    assert not made_by(layered, target)
+    target.do("group_end", 1, 0, 0)
+    assert places(layered, target) == [(5, 8), (5, 8)]
+    target.do("group_end", 1, 0, 0)  # of none
+    target.do("group", 1, 0, 0)
+    target.do("all", 1, 4, 0)
+    target.do("group_dropped", 1, 0, 0)
+    assert len(made_by(layered, target)) == 2
+    before = layered.losses().get("lost_pending_communicators", 0)
+    target.do("group", 1, 0, 0)
+    target.do("init", 20, 8, 5)
+    target.do("group_end", 1, 0, 0)
+    assert places(layered, target)[2:] == [(5, 8)] * 16
+    assert layered.losses()["lost_pending_communicators"] - before == 4
 
 
 def test_sizes_are_read_where_structures_and_arrays_have_them(layered: Probes, target: Workload) -> None:

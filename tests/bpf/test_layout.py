@@ -70,6 +70,8 @@ STRUCTURES = {
     "call_event": layout.CALL_EVENT_DTYPE,
     "communicator_key": communicators.COMMUNICATOR_KEY_DTYPE,
     "communicator": communicators.COMMUNICATOR_DTYPE,
+    "pending_key": communicators.PENDING_KEY_DTYPE,
+    "pending_communicator": communicators.PENDING_DTYPE,
     "context_key": layout.CONTEXT_KEY_DTYPE,
     "stage_rule_key": layout.STAGE_RULE_KEY_DTYPE,
     "stage_rule": layout.STAGE_RULE_DTYPE,

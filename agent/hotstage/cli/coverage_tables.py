@@ -12,7 +12,7 @@ Document = dict[str, Any]
 
 _SHOWN_SYMBOLS = 6
 _SHOWN_PROCESSES = 5
-_OF_COMMUNICATOR = ("pid", "rank", "size", "calls", "size_bytes")
+_OF_COMMUNICATOR = ("pid", "rank", "size", "device", "calls", "size_bytes")
 
 
 def show_all(body: Document) -> None:
@@ -44,8 +44,8 @@ def show_all(body: Document) -> None:
     if others := _other_layers(body["calls"]):
         print_table(("layer, never added to the driver's", "call", "counted", "open"), others, empty="")
     if communicators := body.get("communicators"):
-        rows = [[each[name] for name in _OF_COMMUNICATOR] for each in communicators]
-        print_table(("communicator of pid", "rank", "of", "calls", "bytes"), rows, empty="")
+        rows = [[each.get(name) for name in _OF_COMMUNICATOR] for each in communicators]
+        print_table(("communicator of pid", "rank", "of", "device", "calls", "bytes"), rows, empty="")
     _tell_streams(body)
     lost = {name: count for name, count in body["losses"].items() if count}
     if lost:

@@ -196,6 +196,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "launches that were captured count as run, and how many kernels its graphs run is unknown",
         "nothing to do: counts of calls are right, kernels are told as unknown",
     ),
+    "lost_pending_communicators": LossMeaning(
+        "what a group of calls makes is not looked for at its end: the map is full, or it makes more than 16",
+        "rank and size of that communicator are told only once the program asks NCCL for them",
+        "look for a program that opens groups and ends its threads in them",
+    ),
     "unclaimed_batch_shares": LossMeaning(
         "a member of a batch is no request in flight, or a batch had too many parts",
         "its share of the batch's launches belongs to no request",

@@ -27,6 +27,8 @@ struct call_event call;
 struct kernel_line_event line;
 struct communicator_key communicator_key;
 struct communicator communicator;
+struct pending_key pending_key;
+struct pending_communicator pending_communicator;
 struct context_key context;
 struct stage_rule_key rule_key;
 struct stage_rule rule;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t communicators[16];
+static uint64_t communicators[32];
 
 static void run(const char *verb, uint64_t count, uint64_t a, uint64_t b)
 {
@@ -14,6 +14,7 @@ static void run(const char *verb, uint64_t count, uint64_t a, uint64_t b)
 	struct layers_shape shape = {.width_2d = a, .height_2d = b, .width_3d = a, .height_3d = b, .depth_3d = 3};
 	size_t sizes[128];
 	uint64_t out;
+	int left_out[] = {6, 1, 3}, many[20] = {0}, answer;
 
 	for (size_t i = 0; i < 128; i++)
 		sizes[i] = a;
@@ -33,11 +34,33 @@ static void run(const char *verb, uint64_t count, uint64_t a, uint64_t b)
 		else if (!strcmp(verb, "batch"))
 			cuMemcpyBatchAsync(0, 0, sizes, b, 0, 0, 0, 0, 0);
 		else if (!strcmp(verb, "init"))
-			ncclCommInitRank(&communicators[0], (int)a, id, (int)b);
+			ncclCommInitRank(&communicators[i], (int)a, id, (int)b);
 		else if (!strcmp(verb, "all"))
 			ncclCommInitAll(communicators, (int)a, 0);
 		else if (!strcmp(verb, "split"))
-			ncclCommSplit(communicators[0], 0, 0, &communicators[1], 0);
+			ncclCommSplit(communicators[a], (int)b, 0, &communicators[a + 1], 0);
+		else if (!strcmp(verb, "scalable"))
+			ncclCommInitRankScalable(&communicators[0], (int)a, (int)b, 1, &id, 0);
+		else if (!strcmp(verb, "shrink"))
+			ncclCommShrink(communicators[a], left_out, 3, &communicators[b], 0, 0);
+		else if (!strcmp(verb, "shrink_far"))
+			ncclCommShrink(communicators[a], many, 20, &communicators[b], 0, 0);
+		else if (!strcmp(verb, "grow"))
+			ncclCommGrow(communicators[a], (int)b, 0, -1, &communicators[a + 1], 0);
+		else if (!strcmp(verb, "join"))
+			ncclCommGrow(0, (int)a, &id, (int)b, &communicators[0], 0);
+		else if (!strcmp(verb, "ask"))
+			ncclCommCount(communicators[a], &answer), ncclCommUserRank(communicators[a], &answer);
+		else if (!strcmp(verb, "ask_device"))
+			ncclCommCuDevice(communicators[a], &answer);
+		else if (!strcmp(verb, "ask_none"))
+			ncclCommCount(0, &answer);
+		else if (!strcmp(verb, "group"))
+			ncclGroupStart();
+		else if (!strcmp(verb, "group_end"))
+			ncclGroupEnd();
+		else if (!strcmp(verb, "group_dropped"))
+			ncclGroupSimulateEnd(0);
 		else if (!strcmp(verb, "destroy"))
 			ncclCommDestroy(communicators[a]);
 		else if (!strcmp(verb, "allreduce"))

@@ -45,6 +45,15 @@ int cudaLaunchKernel(void *function, struct layers_dim3 grid, struct layers_dim3
 int ncclCommInitRank(uint64_t *out, int ranks, struct layers_id id, int rank);
 int ncclCommInitAll(uint64_t *out, int devices, const int *list);
 int ncclCommSplit(uint64_t parent, int color, int key, uint64_t *out, void *config);
+int ncclCommInitRankScalable(uint64_t *out, int ranks, int rank, int ids, struct layers_id *id, void *config);
+int ncclCommShrink(uint64_t parent, int *left_out, int count, uint64_t *out, void *config, int flags);
+int ncclCommGrow(uint64_t parent, int ranks, const struct layers_id *id, int rank, uint64_t *out, void *config);
+int ncclCommCount(uint64_t communicator, int *count);
+int ncclCommUserRank(uint64_t communicator, int *rank);
+int ncclCommCuDevice(uint64_t communicator, int *device);
+int ncclGroupStart(void);
+int ncclGroupEnd(void);
+int ncclGroupSimulateEnd(void *estimate);
 int ncclCommDestroy(uint64_t communicator);
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, uint64_t communicator,
 		  uint64_t stream);

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from hotstage.probes.catalogue.spec import (
     RANKS_IN_ORDER,
+    Answer,
     CallSpec,
     Effect,
     Family,
+    Group,
     Layer,
     LibrarySpec,
+    Making,
     Tier,
     by_machine,
 )
@@ -43,7 +46,16 @@ def _collective(call_id: int, name: str, communicator: int, stream: int, *, coun
     )
 
 
-def _new(call_id: int, name: str, *, out: int = 1, size: int = 0, rank: int = 0) -> CallSpec:
+def _new(
+    call_id: int,
+    name: str,
+    *,
+    out: int = 1,
+    size: int = 0,
+    rank: int = 0,
+    making: Making = Making.AS_TOLD,
+) -> CallSpec:
+    """`size`: of a shrunk one how many ranks are left out."""
     return CallSpec(
         call_id=call_id,
         name=name,
@@ -53,6 +65,7 @@ def _new(call_id: int, name: str, *, out: int = 1, size: int = 0, rank: int = 0)
         device_argument=out,
         rank_argument=rank,
         effect=Effect.COMMUNICATOR_NEW,
+        detail=making,
         no_error=_IN_PROGRESS,
         is_essential=True,
         tier=Tier.T0,
@@ -60,7 +73,13 @@ def _new(call_id: int, name: str, *, out: int = 1, size: int = 0, rank: int = 0)
 
 
 def _other(
-    call_id: int, name: str, *, effect: Effect = Effect.NONE, communicator: int = 0, size: int = 0
+    call_id: int,
+    name: str,
+    *,
+    effect: Effect = Effect.NONE,
+    detail: int = 0,
+    communicator: int = 0,
+    size: int = 0,
 ) -> CallSpec:
     return CallSpec(
         call_id=call_id,
@@ -70,10 +89,15 @@ def _other(
         bytes_argument=size,
         device_argument=communicator,
         effect=effect,
+        detail=detail,
         no_error=_IN_PROGRESS,
         is_essential=bool(effect),
         tier=Tier.T0,
     )
+
+
+def _asked(call_id: int, name: str, answer: Answer) -> CallSpec:
+    return _other(call_id, name, effect=Effect.COMMUNICATOR_ASKED, detail=answer, communicator=1)
 
 
 _WITHOUT_TWIN = frozenset(("ncclBcast", "ncclSend", "ncclRecv"))
@@ -97,8 +121,9 @@ NCCL = LibrarySpec(
         _other(299, "ncclPutSignal"),
         _other(300, "ncclSignal"),
         _other(301, "ncclWaitSignal"),
-        _other(302, "ncclGroupStart"),
-        _other(303, "ncclGroupEnd"),
+        _other(302, "ncclGroupStart", effect=Effect.GROUP, detail=Group.BEGINS),
+        _other(303, "ncclGroupEnd", effect=Effect.GROUP, detail=Group.ENDS),
+        _other(410, "ncclGroupSimulateEnd", effect=Effect.GROUP, detail=Group.DROPPED),
         _new(304, "ncclCommInitRank", size=2, rank=by_machine(x86_64=3, aarch64=4)),
         _new(305, "ncclCommInitRankConfig", size=2, rank=by_machine(x86_64=3, aarch64=4)),
         _new(306, "ncclCommInitRankScalable", size=2, rank=3),
@@ -107,8 +132,11 @@ NCCL = LibrarySpec(
         _other(309, "ncclCommDestroy", effect=Effect.COMMUNICATOR_GONE, communicator=1),
         _other(310, "ncclCommAbort", effect=Effect.COMMUNICATOR_GONE, communicator=1),
         _other(311, "ncclCommFinalize"),
-        _other(312, "ncclCommShrink"),
-        _other(313, "ncclCommGrow"),
+        _new(312, "ncclCommShrink", out=4, size=3, making=Making.SHRINK),
+        _new(313, "ncclCommGrow", out=5, size=2, rank=4, making=Making.GROWTH),
+        _asked(411, "ncclCommCount", Answer.SIZE),
+        _asked(412, "ncclCommUserRank", Answer.RANK),
+        _asked(413, "ncclCommCuDevice", Answer.DEVICE),
         _other(314, "ncclCommRevoke"),
         _other(315, "ncclCommGetAsyncError"),
         _other(316, "ncclMemAlloc", size=2),

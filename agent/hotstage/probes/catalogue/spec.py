@@ -126,6 +126,8 @@ class Effect(IntEnum):
     CAPTURE_JOIN = 21
     CAPTURE_END = 22
     GRAPH = 23
+    COMMUNICATOR_ASKED = 28
+    GROUP = 29
 
 
 class Memory(IntEnum):
@@ -156,6 +158,30 @@ class Graph(IntEnum):
 
     INSTANTIATED = 0
     DESTROYED = 1
+
+
+class Making(IntEnum):
+    """How a communicator's rank and size are found; as `enum hotstage_communicator_making` in abi.h."""
+
+    AS_TOLD = 0
+    SHRINK = 1
+    GROWTH = 2
+
+
+class Answer(IntEnum):
+    """What a communicator is asked for; as `enum hotstage_answer` in bpf/include/abi.h."""
+
+    SIZE = 0
+    RANK = 1
+    DEVICE = 2
+
+
+class Group(IntEnum):
+    """What becomes of a thread's group of calls; as `enum hotstage_group` in bpf/include/abi.h."""
+
+    BEGINS = 0
+    ENDS = 1
+    DROPPED = 2
 
 
 RECAPTURE = 1
@@ -212,7 +238,9 @@ class CallSpec:
     stream_argument: int = 0
     effect: Effect = Effect.NONE
     detail: int = 0
-    """What the effect is of: a `Memory`, a `ContextEnd`, a `Graph`, `RECAPTURE`, `PRIMARY_CONTEXT`."""
+    """What the effect is of: a `Memory`, a `ContextEnd`, a `Graph`, a `Making`, an `Answer`, a `Group`,
+    `RECAPTURE`, `PRIMARY_CONTEXT`.
+    """
     device_argument: int = 0
     """What the effect reads beside the first argument; of memory a pitch, properties or a handle."""
     direction: Direction | None = None

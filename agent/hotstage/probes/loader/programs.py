@@ -65,6 +65,7 @@ MAPS = (
     "contexts",
     "device_uuids",
     "communicators",
+    "pending_communicators",
     "drivers_seen",
     "stage_rules",
     "burst_rings",

@@ -11,7 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hotstage.probes.maps.layout import NO_DEVICE
 from hotstage.probes.maps.reader import HashReader
 
 NO_RANK = 2**32 - 1
@@ -27,9 +29,13 @@ COMMUNICATOR_DTYPE = np.dtype(
         ("size", "<u4"),
         ("last_tid", "<u4"),
         ("last_call", "<u2"),
-        ("pad", "<u2"),
+        ("device", "u1"),
+        ("pad", "u1"),
     ]
 )
+PENDING_KEY_DTYPE = np.dtype([("tid", "<u4"), ("index", "<u4")])
+PENDING_DTYPE = np.dtype([("address", "<u8"), ("tgid", "<u4"), ("place", "<u4")])
+"""A communicator that is made within a group, at whose end it stands."""
 
 _TGID_DTYPE = np.dtype([("tgid", "<u4")])
 _SEEN_DTYPE = np.dtype([("seen", "<u8")])
@@ -39,8 +45,9 @@ _SEEN_DTYPE = np.dtype([("seen", "<u8")])
 class Communicator:
     """One ncclComm_t of one process.
 
-    `rank` and `size` are None where nobody said them: it was made before the attach, in a group, or by a
-    split. `calls` are entered ones, `size_bytes` what this rank passed to them. Times are CLOCK_MONOTONIC ns,
+    `rank` and `size` are None where nobody said them: it was made before the attach or by a split, and the
+    process has not asked NCCL since. `device` is the ordinal that it was told when it asked, else None.
+    `calls` are entered ones, `size_bytes` what this rank passed to them. Times are CLOCK_MONOTONIC ns,
     `last_ns` None before the first call.
     """
 
@@ -48,6 +55,7 @@ class Communicator:
     handle: int
     rank: int | None
     size: int | None
+    device: int | None
     calls: int
     size_bytes: int
     first_ns: int
@@ -61,6 +69,7 @@ class CommunicatorMaps:
 
     def __init__(self, fds: Mapping[str, int]) -> None:
         self._communicators = HashReader(fds["communicators"], COMMUNICATOR_KEY_DTYPE, COMMUNICATOR_DTYPE)
+        self._pending = HashReader(fds["pending_communicators"], PENDING_KEY_DTYPE, PENDING_DTYPE)
         self._drivers_seen = HashReader(fds["drivers_seen"], _TGID_DTYPE, _SEEN_DTYPE)
 
     @property
@@ -77,6 +86,7 @@ class CommunicatorMaps:
                 handle=int(key["handle"]),
                 rank=_told(int(value["rank"])),
                 size=_told(int(value["size"])),
+                device=None if value["device"] == NO_DEVICE else int(value["device"]),
                 calls=int(value["calls"]),
                 size_bytes=int(value["bytes"]),
                 first_ns=int(value["first_ns"]),
@@ -98,6 +108,13 @@ class CommunicatorMaps:
         for reader in (self._communicators, self._drivers_seen):
             keys = reader.read()[0].copy()
             reader.delete(keys[np.isin(keys["tgid"], gone)])
+        keys, values = self._pending.read()
+        self._pending.delete(keys[np.isin(values["tgid"], gone)])
+
+    def forget_threads(self, tids: NDArray[np.uint32]) -> None:
+        """Groups that ended with their thread."""
+        keys, _ = self._pending.read()
+        self._pending.delete(keys[np.isin(keys["tid"], tids)])
 
 
 def _told(value: int) -> int | None:

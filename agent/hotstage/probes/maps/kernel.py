@@ -319,6 +319,7 @@ class KernelMaps:
         self._batches.delete(tids)
         self._ranges.delete(tids)
         self.bursts.forget(tids["tid"].tolist())
+        self.communicators.forget_threads(tids["tid"])
 
     def _moved(self, keys: NDArray[np.void], counts: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Which counts differ from the last read's, bool (N,); a key not seen before has moved."""

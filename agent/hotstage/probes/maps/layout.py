@@ -70,6 +70,7 @@ class Loss(IntEnum):
     LOST_BATCH_SIZES = 31
     LOST_BURSTS = 32
     LOST_GRAPHS = 33
+    LOST_PENDING_COMMUNICATORS = 36
 
 
 LOSS_ROWS = 48
@@ -220,11 +221,11 @@ _THREAD_STATE_FIELDS = [
     ("level", "u1"),
     ("counted_at_entry", "u1"),
     ("is_capturing", "u1"),
-    ("level_pad", "u1"),
+    ("group_depth", "u1"),
     ("launch_stream", "<u8"),
     ("streamed_launch_total", "<u8"),
     ("sample_at", "<u4"),
-    ("sample_pad", "<u4"),
+    ("pending_communicators", "<u4"),
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
 ]
 THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)

@@ -52,7 +52,7 @@ IGNORED: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "libnccl": (
         (
-            r"ncclComm(Count|CuDevice|UserRank|GetUniqueId|MemStats|QueryProperties)",
+            r"ncclComm(GetUniqueId|MemStats|QueryProperties)",
             "asks about a communicator",
         ),
         (r"ncclComm(Suspend|Resume)", "lets memory of a communicator go and takes it back"),
@@ -60,7 +60,6 @@ IGNORED: dict[str, tuple[tuple[str, str], ...]] = {
             r"ncclCommWindow(Deregister|Register)|ncclDevComm(Create|Destroy)",
             "communication from within kernels",
         ),
-        (r"ncclGroupSimulateEnd", "estimates a group"),
     ),
     "libcudnn": (
         (r"cudnn\w*Backward\w*|cudnn\w*Training\w*", "training; its kernels are counted in the driver"),
