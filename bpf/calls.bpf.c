@@ -197,7 +197,9 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 			count_loss(UNMATCHED_RETURNS);
 		return CALL_IS_DONE;
 	}
-	if (is_outer && spec->answer)
+	if (is_outer && spec->answer == ANSWER_AMOUNT)
+		result = result > 0 ? 0 : result;
+	else if (is_outer && spec->answer)
 		result = spec->answer == ANSWER_POINTER && PT_REGS_RC(ctx) ? HOTSTAGE_FAILED : 0;
 	if (is_outer && spec->no_error && (result == spec->no_error || result == CALL_AT_END))
 		result = 0;
@@ -237,14 +239,8 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 		thread->bytes_total += bytes;
 	if (result)
 		tell_outer(thread, FRAME_HAS_ERROR);
-	if (is_outer)
-		; /* after all else: it has loops */
-	else if (is_of_memory(spec->effect))
-		leave_memory(thread, spec, tgid, now, result);
-	else if (spec->effect >= EFFECT_CAPTURE_BEGIN)
-		leave_graph(thread, spec, tgid, tid, now, result);
-	else if (!result && spec->effect)
-		apply_effect(thread, spec, tgid);
+	if (!is_outer)
+		leave_effect(thread, spec, tgid, tid, now, result);
 	if (spec->step && thread->stage == HOTSTAGE_NO_STAGE) {
 		if (spec->step >= STEP_WAIT)
 			credit_stream_so_far(thread, now);

@@ -138,7 +138,7 @@ enum hotstage_effect {
 	EFFECT_CAPTURE_JOIN = 21, /* f(CUstream, CUevent, ..) */
 	EFFECT_CAPTURE_END = 22, /* f(CUstream, CUgraph *out) */
 	EFFECT_GRAPH = 23, /* enum hotstage_graph */
-	EFFECT_COMMUNICATOR_ASKED = 28, /* f(ncclComm_t, int *out): enum hotstage_answer */
+	EFFECT_COMMUNICATOR_ASKED = 28, /* f(ncclComm_t, int *out): enum hotstage_question */
 	EFFECT_GROUP = 29, /* enum hotstage_group */
 };
 
@@ -167,6 +167,7 @@ enum hotstage_answer {
 	ANSWER_CODE = 0,    /* by a number that is not 0 */
 	ANSWER_POINTER = 1, /* by a pointer to what went wrong */
 	ANSWER_NOTHING = 2, /* it returns nothing */
+	ANSWER_AMOUNT = 3,  /* by a negative number; others say how much was done */
 };
 #define HOTSTAGE_FAILED (-1) /* the result of a call that failed without a number */
 
@@ -205,10 +206,10 @@ enum hotstage_communicator_making {
 };
 
 /* What a communicator was asked for; column `detail` of EFFECT_COMMUNICATOR_ASKED. */
-enum hotstage_answer {
-	ANSWER_SIZE = 0,
-	ANSWER_RANK = 1,
-	ANSWER_DEVICE = 2,
+enum hotstage_question {
+	QUESTION_SIZE = 0,
+	QUESTION_RANK = 1,
+	QUESTION_DEVICE = 2,
 };
 
 /* column `detail` of EFFECT_GROUP */

@@ -113,4 +113,16 @@ static __always_inline void apply_effect(struct thread_state *thread, const stru
 	}
 }
 
+/* Of the driver's calls; those on communicators have their own. */
+static __always_inline void leave_effect(struct thread_state *thread, const struct call_spec *spec,
+					 __u32 tgid, __u32 tid, __u64 now, __s32 result)
+{
+	if (is_of_memory(spec->effect))
+		leave_memory(thread, spec, tgid, now, result);
+	else if (spec->effect >= EFFECT_CAPTURE_BEGIN)
+		leave_graph(thread, spec, tgid, tid, now, result);
+	else if (!result && spec->effect)
+		apply_effect(thread, spec, tgid);
+}
+
 #endif

@@ -182,9 +182,9 @@ static __always_inline void note_answer(const struct thread_state *thread, __u32
 		return;
 	if (bpf_probe_read_user(&answer, sizeof(answer), (void *)thread->second_argument))
 		count_loss(UNREADABLE_ARGUMENTS);
-	else if (kind == ANSWER_SIZE)
+	else if (kind == QUESTION_SIZE)
 		asked->size = answer;
-	else if (kind == ANSWER_RANK)
+	else if (kind == QUESTION_RANK)
 		asked->rank = answer;
 	else
 		asked->device = answer < HOTSTAGE_NO_DEVICE ? answer : HOTSTAGE_NO_DEVICE;

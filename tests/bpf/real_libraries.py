@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ import ctypes, json, os, sys
 library = ctypes.CDLL(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
+class Id(ctypes.Structure): _fields_ = [("bytes", ctypes.c_char * 128)]
 answers = {}
 for name, times, arguments in json.loads(sys.argv[2]):
     reading, writing = os.pipe()
@@ -30,18 +32,30 @@ for name, times, arguments in json.loads(sys.argv[2]):
         for _ in range(times):
             given = [ctypes.c_void_p(a) if type(a) is int and a < 3 else a for a in eval(f"[{arguments}]")]
             result = function(*given)
-        os.write(writing, str(result).encode())
+        files = {os.path.basename(line.split()[-1]) for line in open("/proc/self/maps")}
+        mapped = sorted(name for name in files if ".so" in name)
+        os.write(writing, json.dumps([result, mapped]).encode())
         os._exit(0)
     os.close(writing)
+    said = os.fdopen(reading).read()
     os.waitpid(child, 0)
-    answers[name] = [child, int(os.read(reading, 16) or -1)]
+    answers[name] = [child, *json.loads(said or "[-1, []]")]
 print(json.dumps(answers), flush=True)
 sys.stdin.readline()
 """
 
 
 Call = tuple[str, int, str]
-"""Name, how often, with what (Python's ctypes; `pointer` and `config` are there)."""
+"""Name, how often, with what (Python's ctypes; `pointer`, `config` and NCCL's `Id` are there)."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`result` of the last call, -1 where the child ended in it; names of the libraries that it had then."""
+
+    pid: int
+    result: int
+    mapped: tuple[str, ...]
 
 
 def fetch(requirement: str, pattern: str, folder: Path, *, seconds: float = 60) -> Path:
@@ -57,8 +71,10 @@ def fetch(requirement: str, pattern: str, folder: Path, *, seconds: float = 60) 
     return found
 
 
-def call_in_children(library: str, calls: Sequence[Call], stack: ExitStack) -> dict[str, tuple[int, int]]:
-    """Name → (the child's pid, what the last call answered); -1 where the child ended in it."""
+def call_in_children(
+    library: str, calls: Sequence[Call], stack: ExitStack, before: Callable[[int], None] = lambda pid: None
+) -> dict[str, Answer]:
+    """By name. `before` has the pid of the process that has opened the library and called nothing yet."""
     target = subprocess.Popen(
         [sys.executable, "-S", "-c", _PROGRAM, library, json.dumps(calls)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -66,7 +82,8 @@ def call_in_children(library: str, calls: Sequence[Call], stack: ExitStack) -> d
     stack.callback(target.communicate)
     assert target.stdin and target.stdout
     assert target.stdout.readline() == "ready\n"
+    before(target.pid)
     target.stdin.write("\n")
     target.stdin.flush()
     answers = json.loads(target.stdout.readline())
-    return {name: (pid, result) for name, (pid, result) in answers.items()}
+    return {name: Answer(pid, result, tuple(mapped)) for name, (pid, result, mapped) in answers.items()}

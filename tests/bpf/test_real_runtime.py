@@ -84,8 +84,7 @@ def test_calls_that_fail_for_want_of_a_driver_are_the_runtimes_errors(
         answers = call_in_children(library.path, CALLS, stack)
         ids = {call.name: call.call_id for call in CUDA_RUNTIME.calls}
         for name, times, _ in CALLS:
-            pid, result = answers[name]
-            assert result == INSUFFICIENT_DRIVER, name
-            keys, stats = probes.rows(pid, ids[name])
+            assert answers[name].result == INSUFFICIENT_DRIVER, name
+            keys, stats = probes.rows(answers[name].pid, ids[name])
             assert (int(stats["count"].sum()), int(stats["errors"].sum())) == (times, times), name
             assert set(keys["layer"]) == {CUDA_RUNTIME.layer}

@@ -21,7 +21,7 @@ LIBRARIES: tuple[LibrarySpec, ...] = (
     CUDA_RUNTIME,
     NCCL,
     CUDNN,
-    LIBAV,
+    *LIBAV,
     ONNX_RUNTIME,
     MARKS,
     TORCH_NVTX,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from hotstage.probes.catalogue.spec import (
     RANKS_IN_ORDER,
-    Answer,
     CallSpec,
     Effect,
     Family,
@@ -18,6 +17,7 @@ from hotstage.probes.catalogue.spec import (
     Layer,
     LibrarySpec,
     Making,
+    Question,
     Tier,
     by_machine,
 )
@@ -96,8 +96,8 @@ def _other(
     )
 
 
-def _asked(call_id: int, name: str, answer: Answer) -> CallSpec:
-    return _other(call_id, name, effect=Effect.COMMUNICATOR_ASKED, detail=answer, communicator=1)
+def _asked(call_id: int, name: str, question: Question) -> CallSpec:
+    return _other(call_id, name, effect=Effect.COMMUNICATOR_ASKED, detail=question, communicator=1)
 
 
 _WITHOUT_TWIN = frozenset(("ncclBcast", "ncclSend", "ncclRecv"))
@@ -134,9 +134,9 @@ NCCL = LibrarySpec(
         _other(311, "ncclCommFinalize"),
         _new(312, "ncclCommShrink", out=4, size=3, making=Making.SHRINK),
         _new(313, "ncclCommGrow", out=5, size=2, rank=4, making=Making.GROWTH),
-        _asked(411, "ncclCommCount", Answer.SIZE),
-        _asked(412, "ncclCommUserRank", Answer.RANK),
-        _asked(413, "ncclCommCuDevice", Answer.DEVICE),
+        _asked(411, "ncclCommCount", Question.SIZE),
+        _asked(412, "ncclCommUserRank", Question.RANK),
+        _asked(413, "ncclCommCuDevice", Question.DEVICE),
         _other(314, "ncclCommRevoke"),
         _other(315, "ncclCommGetAsyncError"),
         _other(316, "ncclMemAlloc", size=2),

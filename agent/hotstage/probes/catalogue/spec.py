@@ -168,8 +168,8 @@ class Making(IntEnum):
     GROWTH = 2
 
 
-class Answer(IntEnum):
-    """What a communicator is asked for; as `enum hotstage_answer` in bpf/include/abi.h."""
+class Question(IntEnum):
+    """What a communicator is asked for; as `enum hotstage_question` in bpf/include/abi.h."""
 
     SIZE = 0
     RANK = 1
@@ -209,6 +209,8 @@ class Answer(IntEnum):
     """By a pointer to what went wrong: a class of errors, no code."""
     NOTHING = 2
     """It returns nothing, and cannot."""
+    AMOUNT = 3
+    """By a negative number; others say how much was done."""
 
 
 class Wait(IntEnum):
@@ -238,7 +240,7 @@ class CallSpec:
     stream_argument: int = 0
     effect: Effect = Effect.NONE
     detail: int = 0
-    """What the effect is of: a `Memory`, a `ContextEnd`, a `Graph`, a `Making`, an `Answer`, a `Group`,
+    """What the effect is of: a `Memory`, a `ContextEnd`, a `Graph`, a `Making`, a `Question`, a `Group`,
     `RECAPTURE`, `PRIMARY_CONTEXT`.
     """
     device_argument: int = 0

@@ -35,7 +35,10 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("libcudart", re.compile(r"/libcudart\.so[^/]*$")),
     ("libnccl", re.compile(r"/libnccl\.so[^/]*$")),
     ("libcudnn", re.compile(r"/libcudnn\.so\.[0-9]+[^/]*$")),
-    ("libavcodec", re.compile(r"/libavcodec(-[0-9a-f]+)?\.so[^/]*$")),
+    *(
+        (kind, re.compile(rf"/{kind}(-[0-9a-f]+)?\.so[^/]*$"))  # wheels put a hash into the names of theirs
+        for kind in ("libavcodec", "libavformat", "libswscale", "libavfilter")
+    ),
     ("libonnxruntime", re.compile(r"/libonnxruntime(-[0-9a-f]{6,})?\.so[^/]*$")),
     ("onnxruntime_python", re.compile(r"/onnxruntime_pybind11_state[^/]*\.so$")),
     ("torch_nvtx", re.compile(r"/libtorch_python\.so$")),
