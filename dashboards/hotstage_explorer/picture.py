@@ -230,6 +230,8 @@ class Picture:
     tick_moved_at: float | None = None
     stale_after_seconds: float = 5.0
     says_stale: bool = False
+    off_since: str | None = None
+    """Since when the host's probes are switched off, as the source writes it; None: they are on."""
     caveats: tuple[str, ...] = ()
     """What the source itself says against its answer."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.integration.whole_agent import WholeAgent
 
 from hotstage.config.notify import Destination, NotifyConfig
 from hotstage.notify.receiver import Receiver
@@ -177,3 +179,27 @@ def installed() -> Iterator[Path]:
         command = ["/usr/bin/python3", ROOT / "deploy/install.py", "install", "--destdir", destdir]
         subprocess.run(command, check=True, timeout=180, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         yield destdir
+
+
+@pytest.fixture
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def start(tmp_path, free_port, until):
+    started = []
+
+    def begin(ready=True):
+        agent = WholeAgent(tmp_path / "agent", free_port)
+        started.append(agent)
+        if ready:
+            until(agent.is_ready, "the agent's readiness")
+        return agent
+
+    yield begin
+    for agent in started:
+        agent.process.kill()
+        agent.process.wait(10)
+        agent.process.stderr.close()

@@ -5,7 +5,6 @@ well.
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import shutil
@@ -13,7 +12,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 from importlib.resources import files
 
 import jsonschema
@@ -41,74 +39,6 @@ BODIES = {
     "/v1/requests": "Requests",
     "/v1/frames?seconds=5": "Frames",
 }
-
-
-class Agent:
-    """`hotstage agent` with everything it owns in one directory."""
-
-    def __init__(self, directory, port):
-        self.directory, self.port = directory, port
-        directory.mkdir(exist_ok=True)
-        config = directory / "config.toml"
-        config.write_text(
-            f'[store]\ndirectory = "{directory}/state"\n'
-            f'[http]\nlisten = "127.0.0.1:{port}"\nsocket = "{directory}/agent.sock"\n'
-            f'[page]\npath = "{directory}/breakers"\n'
-            "[devices]\nenabled = false\n"
-            f'[probes]\ncustom_directory = "{directory}/probes.d"\n'
-            "[governor]\nenabled = false\n"  # a simulation spends its CPU on calls alone
-        )
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "hotstage", "--config", str(config), "agent"],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def get(self, path):
-        """(status, body), or None while nobody answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read()
-        except OSError:
-            return None
-        finally:
-            connection.close()
-
-    def is_ready(self):
-        assert self.process.poll() is None, self.process.stderr.read()
-        answer = self.get("/readyz")
-        return answer is not None and answer[0] == 200
-
-    def end(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        code = self.process.wait(20)
-        return code, self.process.stderr.read()
-
-
-@pytest.fixture
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
-
-
-@pytest.fixture
-def start(tmp_path, free_port, until):
-    started = []
-
-    def begin(ready=True):
-        agent = Agent(tmp_path / "agent", free_port)
-        started.append(agent)
-        if ready:
-            until(agent.is_ready, "the agent's readiness")
-        return agent
-
-    yield begin
-    for agent in started:
-        agent.process.kill()
-        agent.process.wait(10)
-        agent.process.stderr.close()
 
 
 def test_every_body_is_what_openapi_promises_and_metrics_are_clean(start):

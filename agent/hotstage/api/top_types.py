@@ -37,6 +37,7 @@ class TopHost(Struct, frozen=True):
     rung: str
     probes: Literal["on", "off"]
     probes_reason: Annotated[str | None, Meta(description="why they are off")]
+    probes_off_since: Annotated[Time | None, Meta(description="since when they are off")]
     agent_cpu_ratio: Annotated[float | None, Meta(description="of one core, over the interval")]
     agent_rss_bytes: int | None
     governor: Annotated[Literal["on", "off"] | None, Meta(description="null: the agent has none")]
@@ -78,7 +79,9 @@ class TopProcess(Struct, frozen=True, gc=False):
     probe_level: Annotated[str | None, Meta(description="full, or what the governor left of its probes")]
     state: Annotated[
         str | None,
-        Meta(description="attached, or why not all of it is: failed, denied, off; null: not watched"),
+        Meta(
+            description="attached, or why not all of it is: failed, denied, limited, off; null: not watched"
+        ),
     ]
 
 

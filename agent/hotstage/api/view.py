@@ -49,6 +49,8 @@ class View:
     at_ns: int
     frame: Frame | None = None
     is_stale: bool = False
+    off_since_ns: int | None = None
+    """Wall time since when the probes are switched off; None: they are on."""
     endpoint_modality: Mapping[str, str] = field(default_factory=dict)
     windows: tuple[AnomalyWindow, ...] = ()
     """The open ones; closed ones are in the store."""
@@ -131,12 +133,13 @@ class ViewCell:
         return view, made
 
     def encode(self, view: View, document: Document) -> bytes:
-        """`document` as JSON with `at`, `at_ns`, `host`, `stale`, `tick`; NaN becomes null."""
+        """`document` as JSON with `at`, `at_ns`, `host`, `off_since`, `stale`, `tick`; NaN becomes null."""
         at_ns = self._clock.wall_ns_of(view.at_ns)
         common = {
             "at": rfc3339(at_ns),
             "at_ns": at_ns,
             "host": self._host,
+            "off_since": None if view.off_since_ns is None else rfc3339(view.off_since_ns),
             "stale": view.is_stale,
             "tick": view.tick,
         }

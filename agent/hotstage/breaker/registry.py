@@ -14,6 +14,7 @@ from hotstage.config.settings import BreakersConfig
 from hotstage.detect.finding import Severity
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.stages.pulse import Pulse
+from hotstage.stages.tracker import PROBES_OFF
 from hotstage.windows.window import AnomalyWindow
 
 _TRAFFIC_NS = 10_000_000_000
@@ -143,12 +144,15 @@ class BreakerSet:
             recent.append((pulse.at_ns, ended))
         while recent and pulse.at_ns - recent[0][0] > _TRAFFIC_NS:
             recent.popleft()
+        is_hard = window is not None and window.kind in _HARD_KINDS
+        # A window that is open while nothing is seen stands for what was; only hard facts still come in.
+        is_blind = PROBES_OFF in pulse.stale and not is_hard
         return Evidence(
             window_id=None if window is None else window.id,
             window_opened_ns=0 if window is None else window.opened_ns,
             reason="" if window is None else window.cause.summary,
-            is_hard=window is not None and window.kind in _HARD_KINDS,
-            is_stale=bool(pulse.stale) and window is None,
+            is_hard=is_hard,
+            is_stale=is_blind or (bool(pulse.stale) and window is None),
             samples=traffic.inflight + sum(count for _, count in recent),
             ended_well=traffic.ended_well,
             ended_badly=traffic.ended_badly,

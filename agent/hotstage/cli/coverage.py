@@ -27,6 +27,7 @@ _PARTS_SHOWN = 3
 _NOT_WATCHED = {
     "failed": "could not be attached",
     "denied": "is denied",
+    "limited": "is left out",
     "off": "is let go",
     "ignored": "is not covered",
 }
@@ -106,7 +107,8 @@ def _libraries(process: Document) -> str:
 
 def _unwatched(body: Document) -> Iterator[str]:
     if body.get("off"):
-        yield f"anything: {body['off']}"
+        since = f", since {clock_time(body['off_since'])}" if body.get("off_since") else ""
+        yield f"anything{since}: {body['off']}"
         return
     for process in body["processes"]:
         for lib in process["libraries"]:

@@ -173,7 +173,7 @@ class LiveSources:
             attached_symbols=self._engine.following.books.points_in_use(),
             missed_symbols=sum(not each.is_expected for each in coverage.missed),
             map_bytes=own.map_bytes,
-            levels=levels_of(coverage.governor),
+            levels={} if coverage.off else levels_of(coverage.governor),
             probe_cost_ratio=dearest(coverage.governor),
             page_dropped=page_dropped,
             is_ticking=not self._is_late(self._seconds_since_tick()),

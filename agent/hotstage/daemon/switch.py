@@ -44,6 +44,7 @@ class ProbeSwitch:
         self._asked: bool | None = None
         self._unwritten: Switch | None = None  # off, and its file could not be made yet
         self._thread = threading.Thread(target=self._run, name="hotstage-switch", daemon=True)
+        self._known_ns = clock.wall_ns()
         self._switch = file.read()
         if self._switch.is_off:
             restraint.let_go(self._switch.sentence)
@@ -51,6 +52,16 @@ class ProbeSwitch:
     @property
     def switch(self) -> Switch:
         return self._switch
+
+    @property
+    def off_since_ns(self) -> int | None:
+        """Wall time since when the probes are off, or this agent knows it where the file does not tell; None:
+        they are on.
+        """
+        now = self._switch
+        if not now.is_off:
+            return None
+        return self._known_ns if now.since_ns is None else now.since_ns
 
     def start(self) -> None:
         self._thread.start()
@@ -137,6 +148,7 @@ class ProbeSwitch:
             self._unwritten = None
 
     def _carry_out(self, switch: Switch, actor: str) -> None:
+        self._known_ns = self._clock.wall_ns()
         self._switch = switch
         if switch.is_off:
             seconds = self._restraint.let_go(switch.sentence)

@@ -130,6 +130,7 @@ class Ticker:
                 at_ns=step.pulse.at_ns,
                 frame=parts.line.history.latest,
                 is_stale=bool(step.pulse.stale),
+                off_since_ns=parts.switch.off_since_ns,
                 endpoint_modality=self._endpoint_modality,
                 windows=step.windows.open,
                 breakers=records,

@@ -120,6 +120,13 @@ class CallRates:
             self._add(self._recent.popleft(), -1)
         self._before, self._at_ns = now, sample.at_ns
 
+    def rest(self) -> None:
+        """Nothing is seen: what comes after is counted from its first sample on."""
+        self._before = None
+        self._recent.clear()
+        self._by_pid.clear()
+        self._by_stage.clear()
+
     @property
     def seconds(self) -> float:
         """Time that the counts below cover; 0 before the second sample."""

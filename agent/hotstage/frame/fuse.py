@@ -35,6 +35,7 @@ from hotstage.probes.samples import CallSample, SchedulingSample
 from hotstage.stages.labels import StageLabels
 from hotstage.stages.pulse import Pulse
 from hotstage.stages.stage import NO_STAGE, modality_name
+from hotstage.stages.tracker import PROBES_OFF
 
 _PLACES = {
     kind: {column.name: COLUMN_INDEX[column.name] for column in columns_of(kind)} for kind in EntityKind
@@ -86,13 +87,18 @@ class Fuser:
         driver: DriverReport | None = None,
     ) -> Frame:
         """The frame of the second that ends at `at_ns` (CLOCK_MONOTONIC). None = that source is unknown.
+        While the probes are off it has nothing that they tell, and what they tell later counts from then on.
 
         `tokens`: TOKENS_DTYPE of `timing_rows`, the requests of the latency window.
         """
+        is_blind = any(PROBES_OFF in pulse.stale for pulse in pulses)
         for pulse in pulses:
             self._served.take(pulse)
             self._note_processes(pulse)
-        if calls is not None:
+        if is_blind:
+            self._calls.rest()
+            scheduling = None
+        elif calls is not None:
             self._labels = pulses[-1].names.stages if pulses else self._labels
             self._calls.take(
                 calls, self._labels, [pulse.shares for pulse in pulses if pulse.shares is not None]
@@ -100,14 +106,10 @@ class Fuser:
             self._calls_ns = calls.at_ns
         self.scheduling.take(scheduling, self._labels)
         cells: Cells = {HOST: {}}
-        self._served.fill(at_ns, cells, costs)
-        if tokens is not None:
-            fill_token_latency(tokens, self._min_samples, cells)
-        self._fill_losses(pulses, at_ns, cells)
-        if pulses:
-            _fill_processes(pulses[-1], cells)
+        if not is_blind:
+            self._fill_requests(at_ns, pulses, cells, costs, tokens)
         pids = self._pids_by_instance(at_ns)
-        calls_are_fresh = is_fresh(self._calls_ns, at_ns, self._max_age_ns)
+        calls_are_fresh = not is_blind and is_fresh(self._calls_ns, at_ns, self._max_age_ns)
         if calls_are_fresh:
             self._fill_calls(pids, cells)
         self._fill_scheduling(pids, cells)
@@ -120,7 +122,8 @@ class Fuser:
             _fill_devices(devices, at_ns, cells)
         if memory is not None:
             self.memory = self._memory_table.make(memory, devices, self._labels)
-            fill_memory(self.memory, cells)
+            if not is_blind:
+                fill_memory(self.memory, cells)
         _fill_deviation(cells)
         fill_engines(engines, at_ns, cells)
         stale = {
@@ -131,6 +134,17 @@ class Fuser:
         }
         self._last_ns = at_ns
         return _frame(at_ns, cells, frozenset(name for name, is_stale in stale.items() if is_stale))
+
+    def _fill_requests(
+        self, at_ns: int, pulses: Sequence[Pulse], cells: Cells, costs: RequestCosts, tokens: Rows | None
+    ) -> None:
+        """All that marks tell, and what the kernel lost of it."""
+        self._served.fill(at_ns, cells, costs)
+        if tokens is not None:
+            fill_token_latency(tokens, self._min_samples, cells)
+        self._fill_losses(pulses, at_ns, cells)
+        if pulses:
+            _fill_processes(pulses[-1], cells)
 
     def _note_processes(self, pulse: Pulse) -> None:
         rows = pulse.processes

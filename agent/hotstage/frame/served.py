@@ -20,6 +20,7 @@ from hotstage.stages.names import OTHER
 from hotstage.stages.pulse import NameTable, Pulse
 from hotstage.stages.spans import OUTCOME_CANCELLED, OUTCOME_ERROR, OUTCOME_LOST, OUTCOME_REFUSED
 from hotstage.stages.stage import modality_name
+from hotstage.stages.tracker import PROBES_OFF
 
 Cells = dict[Entity, dict[str, float]]
 
@@ -90,7 +91,10 @@ class Served:
         }
 
     def take(self, pulse: Pulse) -> None:
-        """Add what ended in the pulse."""
+        """Add what ended in the pulse. While the probes are off nothing does; with them all begins anew."""
+        if PROBES_OFF in pulse.stale:
+            self._first_ns = None
+            return
         if self._first_ns is None:
             self._first_ns = pulse.at_ns
         self._pulse = pulse
@@ -131,12 +135,12 @@ class Served:
             self._ended_stages[code] += int(number)
 
     def fill(self, now_ns: int, cells: Cells, costs: RequestCosts = _NO_COSTS) -> None:
-        """Columns of source `requests` for all entities seen since the start."""
+        """Columns of source `requests` of all entities seen since the start; none while probes are off."""
         pulse = self._pulse
         if pulse is None or self._first_ns is None:
             return
         seconds = min(max((now_ns - self._first_ns) / 1e9, 1.0), RATE_NS / 1e9)
-        recent = self._requests.since(now_ns - self._window_ns)
+        recent = self._requests.since(max(now_ns - self._window_ns, self._first_ns - 1))
         inflight = np.zeros(len(pulse.requests_open), _REQUEST_DTYPE)
         inflight["started_ns"] = pulse.requests_open["started_ns"]
         inflight["endpoint"] = self._folded(pulse.requests_open["endpoint"])
@@ -173,8 +177,8 @@ class Served:
                 cell["token_rate"] = tokens.get(code, 0.0) / seconds
 
     def _fill_stages(self, now_ns: int, seconds: float, cells: Cells) -> None:
-        assert self._pulse is not None
-        recent = self._spans.since(now_ns - self._window_ns)
+        assert self._pulse is not None and self._first_ns is not None
+        recent = self._spans.since(max(now_ns - self._window_ns, self._first_ns - 1))
         ranks = nearest_ranks(recent["code"], recent["seconds"], SHARES)
         late = recent[recent["at_ns"] > max(now_ns - RATE_NS, 0)]
         rates = sums(late["code"], late["count"])

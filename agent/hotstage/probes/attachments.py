@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from hotstage.clock import Clock
 from hotstage.errors import HotstageError
@@ -25,6 +26,7 @@ from hotstage.probes.held_libraries import (
     Process,
     Use,
     coverage_of,
+    left_out,
     nothing_to_probe,
     points_of,
     refused_by,
@@ -37,6 +39,8 @@ IDLE_LIBRARIES_LIMIT = 32
 """Libraries kept attached although no process has them: the next process is then covered from its first
 call.
 """
+LIBRARIES_PER_USER = 256
+"""Distinct files of one unprivileged user: each costs descriptors, links and kernel memory of the agent."""
 EPOCHS_LIMIT = 1024
 PROCESSES_SHOWN_LIMIT = 4096
 
@@ -55,7 +59,12 @@ class Attachments:
         *,
         linger_ns: int,
         departures: Departures,
+        user_of: Callable[[int], int | None] = lambda pid: None,
     ) -> None:
+        """`user_of`: pid → the user that it runs as, None where that is unknown."""
+        self._user_of = user_of
+        self.limited = 0
+        """Libraries that were left out, because their user has enough."""
         self._loader = loader
         self._clock = clock
         self._linger_ns = linger_ns
@@ -88,12 +97,19 @@ class Attachments:
             if twin is not None and not candidate.is_patched and twin.attached_ns >= looked_ns:
                 discard_candidate(candidate)
                 return False
+            owner = self._user_of(process.identity.pid)
+            if (limited := self._beyond_share(owner)) is not None:
+                self._leave_out(process, candidate, limited)
+                return True
             is_same = candidate.is_patched or (twin is not None and twin.state is LibraryState.OFF)
             held = self._attach(candidate, twin if is_same else None)
+            held.owner = owner
         with self._lock:
+            links = self._too_late(held)
             self._held[held.candidate.parsed.key] = held
             held.files.add(candidate.file)
             self._by_file[candidate.file] = held
+        detach(links)
         self._use(process, candidate.file, held, mapped_ns)
         return True
 
@@ -260,6 +276,28 @@ class Attachments:
     def _refusal(self, candidate: Candidate) -> tuple[LibraryState, str] | None:
         """As what it is held, and why, where it must not be attached; None: it may be."""
         return None
+
+    def _beyond_share(self, owner: int | None) -> str | None:
+        """Why one more library of this user is not attached; None: it may be. Root has no limit."""
+        if not owner or sum(held.owner == owner for held in self._held.values()) < LIBRARIES_PER_USER:
+            return None
+        return f"user {owner} has {LIBRARIES_PER_USER} libraries attached, as many as one may have"
+
+    def _leave_out(self, process: ProcessView, candidate: Candidate, reason: str) -> None:
+        shown = left_out(candidate, LibraryState.LIMITED, reason)
+        discard_candidate(candidate)
+        with self._lock:
+            self.limited += 1
+            entry = self._processes.setdefault(process.identity, Process(process.name))
+            entry.uses[candidate.file] = Use(None, candidate.file, None, False, shown)
+        if self.limited == 1 or not self.limited % LIBRARIES_PER_USER:
+            log.warning(
+                "library left out: %s", shown.path, extra={"pid": process.identity.pid, "reason": reason}
+            )
+
+    def _too_late(self, held: HeldLibrary) -> tuple[Link, ...]:
+        """What must be let go again because the probes were switched off while the kernel attached it."""
+        return ()
 
     def _twin_of(self, candidate: Candidate) -> HeldLibrary | None:
         """An attached library that may be this very file: overlay mounts give one inode several devices."""

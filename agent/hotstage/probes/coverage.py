@@ -33,6 +33,8 @@ class LibraryState(StrEnum):
     FAILED = "failed"
     DENIED = "denied"
     """An entry of the deny list names it."""
+    LIMITED = "limited"
+    """Its user has as many libraries attached as one user may have."""
     OFF = "off"
     """Its probes are away: switched off, or too dear for the process."""
 
@@ -134,7 +136,7 @@ class DiscoveryHealth:
 
     `stuck`: look-ups that hang right now; `abandoned`: ever given up; `lost_records`: side-band records
     dropped by the kernel, after which everything was scanned again; `truncated`: processes with more
-    mappings than are read.
+    mappings than are read; `limited`: libraries beyond what one user may have attached.
     """
 
     stuck: int
@@ -142,6 +144,7 @@ class DiscoveryHealth:
     lost_records: int
     truncated: int
     rescans: int
+    limited: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class Following:
             departures=self.departures,
             denies=self._restraint.denies,
             has_own_links=rung is Rung.SESSION,
+            user_of=ProcessTable(Path(self._config.proc_root)).user,
         )
         return self._books
 
@@ -109,6 +110,7 @@ class Following:
             lost_records=watch.lost_records,
             truncated=watch.truncated_maps,
             rescans=watch.rescans,
+            limited=self.books.limited,
         )
 
     @property

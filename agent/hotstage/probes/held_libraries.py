@@ -30,6 +30,8 @@ class HeldLibrary:
     files: set[FileKey] = field(default_factory=set)
     users: set[ProcessId] = field(default_factory=set)
     idle_since_ns: int = 0
+    owner: int | None = None
+    """The user whose process brought it; None where that is unknown."""
 
     @property
     def counted_through(self) -> HeldLibrary:
@@ -74,6 +76,12 @@ def refused_by(held: HeldLibrary) -> list[MissedSymbol]:
     path = held.candidate.parsed.library.path
     refused = held.attachment.refused if held.attachment else ()
     return [MissedSymbol(path, point.point.symbol, point.reason) for point in refused]
+
+
+def left_out(candidate: Candidate, state: LibraryState, reason: str) -> LibraryCoverage:
+    """A library that is known and not attached, and held by nobody."""
+    library = candidate.parsed.library
+    return LibraryCoverage(library.kind, library.path, library.build_id, 0, 0, state, None, False, reason)
 
 
 def coverage_of(use: Use) -> LibraryCoverage:

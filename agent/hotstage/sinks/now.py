@@ -21,6 +21,7 @@ from hotstage.sinks.memory import memory_children
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.pressure import pressure_children
 from hotstage.stages.stage import modality_name
+from hotstage.stages.tracker import PROBES_OFF
 from hotstage.windows.window import AnomalyWindow
 
 Children = list[tuple[tuple[str, ...], float]]
@@ -60,7 +61,8 @@ def gauges(tick: Tick) -> dict[Metric, Children]:
         children |= _frame(tick.frame, tick)
     if tick.devices is not None and tick.devices.is_fresh:
         children |= _devices(tick.devices)
-    children |= memory_children(tick.memory)
+    if PROBES_OFF not in tick.pulse.stale:
+        children |= memory_children(tick.memory)
     if tick.engines:
         children |= engine_children(tick.engines, tick.pulse.at_ns)
         children.setdefault(self_metrics.COLLECTOR_UP, []).extend(

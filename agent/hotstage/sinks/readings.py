@@ -28,6 +28,7 @@ from hotstage.sinks.self_facts import SelfFacts, self_children
 from hotstage.sinks.slo import Slos
 from hotstage.sinks.tally import HistogramChildren, bounds_of
 from hotstage.sinks.tokens import token_children
+from hotstage.stages.tracker import PROBES_OFF
 from hotstage.store.deliveries import DURATION_EDGES, NotifierReport
 
 
@@ -117,9 +118,11 @@ class Readings:
         yield from (Reading(metric, each) for metric, each in custom if each)
 
     def _of_finished(self) -> dict[Metric, Children]:
-        """Without the lock: these tables are sorted, and the tick must not wait for that."""
+        """Without the lock: these tables are sorted, and the tick must not wait for that. Their last minutes
+        are not now while the probes are off.
+        """
         tick = self._tick
-        if tick is None:
+        if tick is None or PROBES_OFF in tick.pulse.stale:
             return {}
         at_ns = tick.pulse.at_ns
         return class_children(self._classes(at_ns)) | token_children(self._latency(at_ns))

@@ -46,7 +46,11 @@ def notices(picture: Picture, now: float) -> list[Notice]:
     if state == "unreachable" and picture.problem:
         said = (picture.problem.message, picture.problem.remedy, *_as_of(picture, now))
         found.append(Notice("critical", picture.problem.title, said))
-    if state == "stale":
+    if picture.off_since is not None and state in ("live", "stale"):
+        since = f"Nothing is seen since {picture.off_since}"
+        said = (f"{since}: the probes are switched off.", "`hotstage probes on` brings them back.")
+        found.append(Notice("critical", "Probes are off", said))
+    elif state == "stale":
         dimmed = f"Values are dimmed until a new {picture.origin.moment} arrives."
         found.append(
             Notice("warning", "Old data", (_what_is_old(picture, now), *_silent(picture, now), dimmed))

@@ -123,6 +123,7 @@ class AgentSource:
             tick_wall_ns=wall_ns,
             tick_moved_at=moved_at,
             says_stale=any(b.get("stale") is True for b in bodies),
+            off_since=next((since for b in bodies if (since := parse.text(b.get("off_since"), 64))), None),
             heat_basis=parse.basis(bodies[0]) or previous.heat_basis,
             heat=sections["heat"],
             stages=sections["stages"],

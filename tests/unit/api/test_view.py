@@ -29,6 +29,7 @@ def test_a_body_carries_when_where_and_whether_it_is_stale(cell, clock):
         "at": "2023-11-14T22:30:00.000Z",
         "at_ns": at_ns,
         "host": "host-1",
+        "off_since": None,
         "stale": False,
         "tick": 7,
         "points": [],

@@ -7,9 +7,11 @@ from support.pulses import I0, I1, SECOND, process, pulse, request
 
 from hotstage.config.settings import FrameConfig
 from hotstage.devices.samples import DEVICE_DTYPE, DeviceSample, DevicesState, no_devices
+from hotstage.frame.columns import COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.fuse import Fuser
 from hotstage.host.samples import HostSample, ProcessLoad
+from hotstage.stages.tracker import PROBES_OFF
 
 NOW = 1000 * SECOND
 FIRST, SECOND_ONE = (Entity(EntityKind.instance, instance=name) for name in ("i-0", "i-1"))
@@ -121,6 +123,30 @@ def test_old_missing_and_lossy_sources_are_stale(fuser):
     assert frame.stale == {"requests", "calls", "host"}
     lossy = fuser.fuse(NOW + SECOND, [pulse(NOW, stale=frozenset({"lost_threads"}))])
     assert "requests" in lossy.stale
+
+
+def test_while_the_probes_are_off_a_frame_has_nothing_of_theirs_and_rates_begin_anew_after_it(fuser):
+    busy = process(100, open_requests=3, call=7, since_ns=NOW - 9 * SECOND)
+    seen = [request(n, NOW, ended_ns=NOW) for n in range(30)]
+    before = fuser.fuse(NOW, [pulse(NOW, requests_ended=seen, processes=[busy])])
+    assert before.get(HOST, "request_rate") > 0
+    at_ns = NOW + SECOND
+    off = fuser.fuse(
+        at_ns, [pulse(at_ns, stale=frozenset({PROBES_OFF}), processes=[busy])], host=host(at_ns=at_ns)
+    )
+    told = {COLUMNS[place].source for place in np.flatnonzero(~np.isnan(off.values).all(axis=0))}
+    assert told == {"host"} and off.stale == {"requests", "calls"}
+    at_ns = NOW + 4 * SECOND  # on again for two seconds, of which each had a request
+    pulses = [
+        pulse(at_ns - 2 * SECOND),
+        *(
+            pulse(at - 1, requests_ended=[request(at, at - 1, ended_ns=at - 1)])
+            for at in (at_ns - SECOND, at_ns)
+        ),
+    ]
+    after = fuser.fuse(at_ns, pulses)
+    assert after.get(HOST, "request_rate") == pytest.approx(1.0)
+    assert after.get(HOST, "latency_samples") == 2
 
 
 def test_losses_are_a_rate_and_late_marks_are_none(fuser):

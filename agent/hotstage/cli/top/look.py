@@ -39,7 +39,7 @@ _IN_FLIGHT = frozenset({"open_requests", "inflight", "oldest_age_seconds", "long
 _FRAMES = f"/v1/frames?seconds=2&columns={','.join(_COLUMNS)}"
 _WINDOWS = "/v1/windows?state=open&limit=100"
 _OF_GPUS = frozenset(kind.name.lower() for kind in FOR_GPUS)
-_TROUBLES = ("off", "denied", "failed")
+_TROUBLES = ("off", "denied", "failed", "limited")
 """States of a library that are told before `attached`, the gravest first."""
 
 
@@ -117,6 +117,7 @@ def _host(before: Look | None, now: Look, frame: Document) -> TopHost:
         rung=coverage["rung"],
         probes="off" if coverage.get("off") else "on",
         probes_reason=coverage.get("off"),
+        probes_off_since=coverage.get("off_since") if coverage.get("off") else None,
         agent_cpu_ratio=None if before is None else _cpu_ratio(before, now),
         agent_rss_bytes=now.agent.get("rss_bytes"),
         governor=None if governor is None else "on" if governor["enabled"] else "off",

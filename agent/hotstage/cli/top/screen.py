@@ -85,7 +85,13 @@ def heading(top: Top, width: int) -> list[Line]:
         ),
     ]
     if is_off:
-        lines.append(_cut([(f"probes are off: {plain(host.probes_reason or '')}", "warning")], width))
+        since = f" since {clock_time(host.probes_off_since)}" if host.probes_off_since else ""
+        lines.append(
+            _cut(
+                [(f"nothing is seen{since}: {plain(host.probes_reason or 'the probes are off')}", "warning")],
+                width,
+            )
+        )
     if host.stale:
         lines.append(_cut([(f"too old to be shown: {', '.join(host.stale)}", "warning")], width))
     return lines + _losses(top, width)

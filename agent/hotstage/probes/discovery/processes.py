@@ -71,6 +71,16 @@ class ProcessTable:
         """All process ids, ascending; threads are not listed."""
         return sorted(int(entry.name) for entry in self.root.iterdir() if entry.name.isdecimal())
 
+    def user(self, pid: int) -> int | None:
+        """The real user id of `pid`; None when it is gone. Not its folder's owner: that is root's for whoever
+        forbids to be dumped.
+        """
+        try:
+            status = (self.root / str(pid) / "status").read_bytes()
+            return int(status.partition(b"\nUid:")[2].split(maxsplit=1)[0])
+        except (OSError, ValueError, IndexError):
+            return None
+
     def identity(self, pid: int) -> ProcessId | None:
         """This life of `pid`; None when it is gone or a zombie (whose memory and libraries are gone)."""
         try:

@@ -27,6 +27,8 @@ from hotstage.probes.loader.links import detach
 
 OWN_LINKS_LIMIT = 16
 """Processes of one library that get links of their own: each of them pays a little for every other one's."""
+_HANGING_SECONDS = 0.5
+"""How long the kill switch waits for an attach that hangs in the kernel, before it lets go of the others."""
 _TAKEN_BACK = frozenset({LibraryState.ATTACHED, LibraryState.ALIAS, LibraryState.OFF})
 
 log = logging.getLogger(__name__)
@@ -50,9 +52,10 @@ class RestrainedAttachments(Attachments):
         departures: Departures,
         denies: Refusal = _allow,
         has_own_links: bool = False,
+        user_of: Callable[[int], int | None] = lambda pid: None,
     ) -> None:
         """`has_own_links`: whether this rung knows links of one process."""
-        super().__init__(loader, clock, linger_ns=linger_ns, departures=departures)
+        super().__init__(loader, clock, linger_ns=linger_ns, departures=departures, user_of=user_of)
         self._denies = denies
         self._has_own_links = has_own_links
         self._off: str | None = None
@@ -67,8 +70,9 @@ class RestrainedAttachments(Attachments):
 
     def let_go(self, reason: str) -> float:
         """Detach everything, attach nothing from now on; the seconds it took."""
-        with self._attaching:
-            self._off = reason
+        self._off = reason  # first: what the kernel is attaching now is let go when it gives it back
+        is_alone = self._attaching.acquire(timeout=_HANGING_SECONDS)
+        try:
             with self._lock:
                 self._end_all_epochs()
                 links = [link for held in self._held.values() for link in self._links(held)]
@@ -76,6 +80,9 @@ class RestrainedAttachments(Attachments):
                     self._set_off(held, reason)
                 self._own.clear()
             return detach(links)
+        finally:
+            if is_alone:
+                self._attaching.release()
 
     def take_up(self) -> None:
         """Forget what was found: the watch, told to look anew, brings it again and it is attached."""
@@ -120,7 +127,7 @@ class RestrainedAttachments(Attachments):
         """Ids of calls that the process pays a single step for: probed on an instruction that is not
         emulated.
         """
-        with self._attaching:
+        with self._lock:  # the tick asks: it must not wait for the kernel's attaching
             points = [
                 point
                 for held in self._libraries_of(pid)
@@ -136,6 +143,13 @@ class RestrainedAttachments(Attachments):
         if denied is not None:
             return LibraryState.DENIED, denied
         return (LibraryState.OFF, self._off) if self._off is not None else None
+
+    def _too_late(self, held: HeldLibrary) -> tuple[Link, ...]:
+        if self._off is None or held.attachment is None:
+            return ()
+        links = self._links(held)
+        self._set_off(held, self._off)
+        return links
 
     def _links(self, held: HeldLibrary) -> tuple[Link, ...]:
         own = self._own.get(held)
@@ -172,9 +186,10 @@ class RestrainedAttachments(Attachments):
         own = self._own.get(held)
         if own is None or pid not in own:
             return
-        detach(own.pop(pid).links)
         with self._lock:
+            links = own.pop(pid).links
             held.attachment = next(iter(own.values()), None)
+        detach(links)
 
     def _rearrange(self, pid: int) -> None:
         if self._off is None:
@@ -218,15 +233,23 @@ class RestrainedAttachments(Attachments):
         with self._lock:
             held.attachment, held.state, held.reason = attachment, LibraryState.ATTACHED, None
             held.attached_ns = self._clock.monotonic_ns()
+            links = self._too_late(held)
             for _, use in self._uses_of(held):
-                use.since_ns = held.attached_ns
+                use.since_ns = None if links else held.attached_ns
+        detach(links)
 
     def _add_own(self, held: HeldLibrary, own: dict[int, Attachment], pids: set[int]) -> None:
         for pid in sorted(pids):
             attachment = self._try(held, pid)
             if attachment is None:
                 continue
-            own[pid] = attachment
+            with self._lock:
+                is_late = self._off is not None
+                if not is_late:
+                    own[pid] = attachment
+            if is_late:
+                detach(attachment.links)
+                return
             with self._lock:
                 held.attachment = held.attachment or attachment
                 for process, use in self._uses_of(held):

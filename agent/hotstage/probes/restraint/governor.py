@@ -183,6 +183,12 @@ class Governor:
                 steps.append(Step(pid, before, known.steps.level, known.steps.reason))
         return steps
 
+    def rest(self) -> None:
+        """Nothing is counted: what probes cost is unknown until a second of counts has come again."""
+        for known in self._known.values():
+            known.window.clear()
+            known.ratio = known.cores = None
+
     def view(self) -> GovernorView:
         """As of the last second; the dearest process first."""
         told = [

@@ -109,7 +109,10 @@ class Restraint:
         set at once; taking probes out or back is done beside the caller.
         """
         books, levels = self._books, self._levels
-        if books is None or levels is None or self._off is not None:
+        if books is None or levels is None:
+            return []
+        if self._off is not None:
+            self._governor.rest()
             return []
         counted = self._classes.hits(sample.keys, sample.stats, books.stepped_calls, sample.at_ns)
         marked = levels.hits()
@@ -137,8 +140,9 @@ class Restraint:
             books.restore(pid)
 
     def view(self) -> GovernorView:
-        """What the governor knows."""
-        return self._governor.view()
+        """What the governor knows; of no process while nothing is attached."""
+        view = self._governor.view()
+        return view if self._off is None else replace(view, processes=())
 
     def forget(self, pids: Collection[int]) -> None:
         """Processes that are gone."""

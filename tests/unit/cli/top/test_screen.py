@@ -92,7 +92,7 @@ def test_losses_name_what_they_may_falsify_and_do_not_push_the_table_out():
 
 
 def test_probes_that_are_off_are_said_with_the_reason():
-    assert any("probes are off: by root: noise" in line for line in lines(top_with(off="by root: noise")))
+    assert any("nothing is seen: by root: noise" in line for line in lines(top_with(off="by root: noise")))
 
 
 def test_rows_are_sorted_the_largest_first_and_unknown_last():
