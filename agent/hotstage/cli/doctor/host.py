@@ -50,6 +50,11 @@ class Host:
                 future.set_exception(error)
         return future.result()
 
+    def outcome(self, trial: Callable[[Host], T]) -> T | None:
+        """What a trial has come to; None while it is not over, was not asked for, or failed."""
+        future: Future[T] | None = self._trials.get(trial)
+        return future.result() if future is not None and future.done() and not future.exception() else None
+
     def given(self, trial: Callable[[Host], T], outcome: T) -> Host:
         """The same host with a trial that is over already; for tests."""
         future: Future[T] = Future()

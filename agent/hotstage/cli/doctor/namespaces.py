@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hotstage.cli.doctor.finding import Area, Finding, Status, plural
 from hotstage.cli.doctor.host import Host
 from hotstage.cli.doctor.kernel_files import read_kernel_files
-from hotstage.cli.doctor.rungs import try_rungs
+from hotstage.cli.doctor.rungs import first_rung
 from hotstage.host.limits import read_limits
 
 KERNEL = Area.KERNEL
@@ -96,7 +96,7 @@ def check_sandbox(host: Host) -> Iterator[Finding]:
 
 def check_memory(host: Host) -> Iterator[Finding]:
     """What the kernel's maps take at the configured sizes, and who pays for it."""
-    maps_bytes = host.once(try_rungs).maps_bytes
+    maps_bytes = first_rung(host).maps_bytes
     lockable, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     limit = read_limits(os.getpid(), host.proc, host.root / "sys/fs/cgroup").memory_bytes
     data = {

@@ -56,6 +56,7 @@ def run_checks(
     done: Queue[tuple[int, Outcome]] = Queue()
     began = time.monotonic()
     outcomes: dict[int, Outcome] = {}
+    found: list[list[Finding]] = [[] for _ in checks]
 
     def collect(count: int, seconds: float) -> None:
         """Until there are so many outcomes, or so long after the begin."""
@@ -74,26 +75,34 @@ def run_checks(
     ):
         for position, check in enumerate(checks):
             if check.is_dear is is_dear:
-                arguments = (position, check, host, done)
+                arguments = (position, check, host, found[position], done)
                 name = f"doctor-{check.name}"
                 threading.Thread(target=_run, args=arguments, name=name, daemon=True).start()
         cheap = sum(not check.is_dear for check in checks)
         collect(len(checks) if is_dear else cheap, until_seconds)
-    return [outcomes.get(position) or _late(check, deadline_seconds) for position, check in enumerate(checks)]
+    return [
+        outcomes.get(position) or _late(check, tuple(found[position]), deadline_seconds)
+        for position, check in enumerate(checks)
+    ]
 
 
-def _run(position: int, check: Check, host: Host, done: Queue[tuple[int, Outcome]]) -> None:
+def _run(
+    position: int, check: Check, host: Host, found: list[Finding], done: Queue[tuple[int, Outcome]]
+) -> None:
+    """`found` has each finding as soon as it is known: what is late loses only what it has not found."""
     began = time.monotonic()
     try:
-        findings = tuple(check.run(host))
+        found.extend(check.run(host))
     except HotstageError as error:
-        findings = (Finding(check.area, check.name, Status.UNKNOWN, error.message, error.remedy),)
+        found.append(Finding(check.area, check.name, Status.UNKNOWN, error.message, error.remedy))
     except Exception as error:  # one check that breaks must not take the other findings with it
         detail = f"the check itself failed: {type(error).__name__}: {error}"
-        findings = (Finding(check.area, check.name, Status.UNKNOWN, detail),)
-    done.put((position, Outcome(check, findings, time.monotonic() - began)))
+        found.append(Finding(check.area, check.name, Status.UNKNOWN, detail))
+    done.put((position, Outcome(check, tuple(found), time.monotonic() - began)))
 
 
-def _late(check: Check, deadline_seconds: float) -> Outcome:
+def _late(check: Check, found: tuple[Finding, ...], deadline_seconds: float) -> Outcome:
+    """What it found in time, and that there would be more."""
     detail = f"no answer within {deadline_seconds:.2g} s from {check.looks_at}"
-    return Outcome(check, (Finding(check.area, check.name, Status.UNKNOWN, detail),), None)
+    remedy = f"if the host is busy, give it all of the time: hotstage doctor --only {check.area.value}"
+    return Outcome(check, (*found, Finding(check.area, check.name, Status.UNKNOWN, detail, remedy)), None)

@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,25 +72,46 @@ class RungTrials:
         return next((trial.rung for trial in self.trials if trial.error is None), None)
 
 
-def try_rungs(host: Host) -> RungTrials:
-    """A trial for `Host.once`: S, M and P; the first that works at the configured map sizes, the others
-    small.
+def try_first(host: Host) -> RungTrials:
+    """A trial for `Host.once`: from S down to the first rung that works, at the configured map sizes. The
+    verifier takes its time for each rung, and most want to know no more.
     """
     try:
         LibbpfLoader().close()
     except HotstageError as error:
         return RungTrials(None, error, (), None)
-    trials: list[RungTrial] = []
-    maps_bytes: int | None = None
-    for rung in Rung:
-        is_first = maps_bytes is None
+    return _try_all(list(Rung), RungTrials(libbpf_version(), None, (), None), MapSizes.of(host.config.probes))
+
+
+def try_rungs(host: Host) -> RungTrials:
+    """A trial for `Host.once`: S, M and P; those after the first that works with small maps."""
+    first = host.once(try_first)
+    if first.problem is not None:
+        return first
+    return _try_all(
+        [rung for rung in Rung if rung not in {each.rung for each in first.trials}], first, _SMALL
+    )
+
+
+def first_rung(host: Host) -> RungTrials:
+    """What is known of them as soon as one works."""
+    return host.outcome(try_rungs) or host.once(try_first)
+
+
+def _try_all(rungs: Iterable[Rung], known: RungTrials, sizes: MapSizes) -> RungTrials:
+    """`known` and these; the first that works is the last where none is known to."""
+    is_first = known.best is None
+    trials, maps_bytes = list(known.trials), known.maps_bytes
+    for rung in rungs:
         try:
-            trial, measured = _try(rung, MapSizes.of(host.config.probes) if is_first else _SMALL)
+            trial, measured = _try(rung, sizes)
         except HotstageError as error:
-            return RungTrials(libbpf_version(), error, tuple(trials), None)
+            return RungTrials(known.version, error, tuple(trials), None)
         trials.append(trial)
-        maps_bytes = measured if is_first else maps_bytes
-    return RungTrials(libbpf_version(), None, tuple(trials), maps_bytes)
+        if is_first and measured is not None:
+            maps_bytes = measured
+            break
+    return RungTrials(known.version, None, tuple(trials), maps_bytes)
 
 
 def _try(rung: Rung, sizes: MapSizes) -> tuple[RungTrial, int | None]:
@@ -121,8 +142,9 @@ def _bytes_of(loaded: LoadedPrograms) -> int:
 
 
 def check_rungs(host: Host) -> Iterator[Finding]:
-    """The rung in use, and every rung by itself."""
-    found = host.once(try_rungs)
+    """The rung in use, and every rung by itself; what is known first is told first."""
+    is_any = host.config.probes.rung == "auto"
+    found = first_rung(host) if is_any else host.once(try_rungs)
     if found.version is None:
         problem = found.problem.message if found.problem else "it does not open"
         yield Finding(
@@ -143,6 +165,8 @@ def check_rungs(host: Host) -> Iterator[Finding]:
         return
     yield _in_use(host, found)
     for trial in found.trials:
+        yield _one(trial, found.best)
+    for trial in host.once(try_rungs).trials[len(found.trials) :]:
         yield _one(trial, found.best)
 
 
