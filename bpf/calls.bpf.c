@@ -258,7 +258,7 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 /*
  * A function that is handed to bpf_for_each_map_elem stands on the frame of who hands it over, and before 6.13
  * both have 512 bytes together. So a timed call has a frame of its own, which is gone when what goes through
- * all allocations begins; that finds thread and call again. bcc cannot hand a function over and does neither.
+ * all allocations begins; that finds thread and call again. bcc cannot hand a function over: ledger_notes.h.
  */
 HOTSTAGE_WORKER __u32 enter_timed(struct pt_regs *ctx, __u64 cookie, __u64 now)
 {
@@ -284,8 +284,8 @@ HOTSTAGE_WORKER __u32 go_through_allocations(__u64 cookie, __u32 left)
 		unmap_rest(thread, pid_tgid >> 32);
 		return 0;
 	}
-	end_context(thread, pid_tgid >> 32, spec->detail);
 #endif
+	end_context(thread, pid_tgid >> 32, spec->detail);
 	pop_call(thread);
 	return 0;
 }

@@ -8,3 +8,4 @@
 #include "marks.bpf.c"
 #include "nvtx.bpf.c"
 #include "torch.bpf.c"
+#include "ledger.bpf.c"

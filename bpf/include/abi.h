@@ -109,6 +109,7 @@ enum hotstage_loss {
 	LOST_BURSTS = 32,      /* a thread's bursts are not looked at: burst_rings is full */
 	LOST_GRAPHS = 33, /* a capture or a graph is not known: a map, or its share, is full */
 	LOST_PENDING_COMMUNICATORS = 36, /* of one made in a group nobody waits for the group's end: the map is full */
+	LOST_LEDGER_NOTES = 37, /* what a context or an unmap freed is not looked for: ledger_notes is full */
 	HOTSTAGE_LOSSES = 48,
 };
 
@@ -140,6 +141,8 @@ enum hotstage_effect {
 	EFFECT_GRAPH = 23, /* enum hotstage_graph */
 	EFFECT_COMMUNICATOR_ASKED = 28, /* f(ncclComm_t, int *out): enum hotstage_question */
 	EFFECT_GROUP = 29, /* enum hotstage_group */
+	EFFECT_MEMORY_NODE = 30, /* a graph's node that allocates: ledger_new.h */
+	EFFECT_POOL_FORGOTTEN = 31, /* f(pool, ..), or f(device): what it said of itself is not so any more */
 };
 
 /* Where an argument is: 0 = there is none, 1..6 = by position, 7.. = on the stack (x86-64). */
@@ -152,6 +155,9 @@ enum hotstage_effect {
 #define HOTSTAGE_BYTES_IN_3D 65	   /* a CUDA_MEMCPY3D behind argument 1 */
 #define HOTSTAGE_BYTES_IN_BATCH 66 /* argument 4 sizes behind argument 3 */
 #define HOTSTAGE_BATCH_SIZES 64	   /* of which so many are read */
+#define HOTSTAGE_BYTES_IN_ARRAY 67 /* a CUDA_ARRAY_DESCRIPTOR behind argument 2 */
+#define HOTSTAGE_BYTES_IN_ARRAY_3D 68 /* a CUDA_ARRAY3D_DESCRIPTOR there, with as many levels as argument 3 says */
+#define HOTSTAGE_BYTES_BEHIND 69   /* `type_argument` bytes behind the address in `factor_argument` */
 
 /* Into which of its thread's sums a call's time goes; column `wait` of call_spec. */
 enum hotstage_wait {
@@ -185,7 +191,7 @@ struct call_spec {
 	__u8 grid_argument; /* position of the grid's x, y and z follow; 0 = none */
 	__u8 detail;		/* what the effect is of: enum hotstage_memory, hotstage_context_end */
 	__u8 answer;		/* enum hotstage_answer, of calls of libraries */
-	__u8 type_argument; /* position of the type that `bytes_argument` counts, 0 = bytes */
+	__u8 type_argument; /* position of the type that `bytes_argument` counts, 0 = bytes; or an offset */
 	__u8 rank_argument; /* of a new communicator's rank, 0 = not told */
 	__s8 no_error;	    /* a result beside 0 that is none: not yet */
 	__u8 pad_end;

@@ -41,7 +41,7 @@ static __always_inline __u64 argument_of(struct pt_regs *ctx, const struct call_
 	if (!spec->bytes_argument)
 		return 0;
 	if (spec->bytes_argument >= HOTSTAGE_BYTES_IN_2D)
-		return bytes_in_memory(ctx, spec->bytes_argument);
+		return bytes_in_memory(ctx, spec);
 	bytes = register_argument(ctx, spec->bytes_argument) << (spec->bytes_shift & 3);
 	if (spec->factor_argument)
 		bytes *= register_argument(ctx, spec->factor_argument);
@@ -118,7 +118,7 @@ static __always_inline void leave_effect(struct thread_state *thread, const stru
 					 __u32 tgid, __u32 tid, __u64 now, __s32 result)
 {
 	if (is_of_memory(spec->effect))
-		leave_memory(thread, spec, tgid, now, result);
+		leave_memory(thread, spec, tgid, tid, now, result);
 	else if (spec->effect >= EFFECT_CAPTURE_BEGIN)
 		leave_graph(thread, spec, tgid, tid, now, result);
 	else if (!result && spec->effect)

@@ -130,6 +130,14 @@ static __always_inline struct capture *capture_of(const struct capture_key *key)
 	return 0;
 }
 
+/* Whether the thread's call, whose stream was read at its entry, became a node of a graph. */
+static __always_inline __u32 is_captured(struct thread_state *thread, __u32 tgid, __u32 tid)
+{
+	struct capture_key key = capture_key_of(thread->stream, tgid, tid);
+
+	return has_open_capture(thread, tgid) && capture_of(&key);
+}
+
 static __always_inline void begin_capture(struct thread_state *thread, const struct call_spec *spec, __u32 tgid,
 					  __u32 tid, __u64 now)
 {

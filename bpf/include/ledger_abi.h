@@ -19,7 +19,12 @@ enum hotstage_memory {
 	MEMORY_MAPPED = 7,   /* addresses with physical memory behind them */
 	MEMORY_RESERVED = 8, /* addresses alone */
 	MEMORY_IMPORTED = 9, /* a handle of memory made elsewhere: its size is not known */
-	HOTSTAGE_MEMORY_KINDS = 10,
+	MEMORY_ARRAY = 10,   /* for textures and surfaces: elements of a format, by its descriptor */
+	MEMORY_SHARED = 11,  /* another process's, at an address of this one: its size is not known */
+	MEMORY_GRAPH = 12,   /* addresses that nodes of graphs give out; what is behind them is the driver's */
+	MEMORY_EXTERNAL = 13, /* of Vulkan, Direct3D or the like, at an address of CUDA's */
+	MEMORY_MULTICAST = 14, /* a handle of memory that several GPUs have, each its own */
+	HOTSTAGE_MEMORY_KINDS = 15,
 };
 
 /* Addresses are unique within a space: a mapping begins where its reservation may begin, too. */
@@ -28,6 +33,7 @@ enum hotstage_memory_space {
 	SPACE_HANDLES = 1,
 	SPACE_MAPPINGS = 2,
 	SPACE_RESERVATIONS = 3,
+	SPACE_ARRAYS = 4,
 };
 
 /* How a context ends; column `detail` of call_spec for EFFECT_CONTEXT_END. */
@@ -44,6 +50,7 @@ enum hotstage_context_end {
 
 #define ALLOCATION_IS_STAGED 1	/* it is in a row of memory_stages */
 #define ALLOCATION_IS_CHARGED 2 /* it is in its process's share */
+#define ALLOCATION_IS_UNSIZED 4 /* how large it is the call did not say */
 
 struct allocation_key {
 	__u64 address; /* or CUmemGenericAllocationHandle */
@@ -56,7 +63,7 @@ struct allocation {
 	__u64 bytes;
 	__u64 since_ns; /* when its call returned */
 	__u64 context;	/* CUcontext that was current, 0 = not seen */
-	__u64 handle;	/* a mapping's; of a handle: how often it is held, by owners and mappings */
+	__u64 handle;	/* a mapping's; of what is held: how often, by owners and mappings */
 	__u8 kind;	/* enum hotstage_memory */
 	__u8 device;
 	__u8 stage;
@@ -95,6 +102,7 @@ struct memory_sum {
 	__u64 failed_ns;
 	__u64 refilled_count; /* allocations as large as what was freed last */
 	__u64 last_freed_bytes;
+	__u64 unsized_count; /* of `live_count`, those whose bytes are not known: 0 in all sums */
 };
 
 /* memory_stages[key]: memory for GPUs by the stage and modality that allocated it. */
@@ -125,6 +133,30 @@ struct memory_pool {
 	__u32 pad;
 };
 
+/* What is to be looked for by user space, because the programs that bcc compiles cannot: ledger_notes.h. */
+enum hotstage_ledger_note {
+	NOTE_UNMAPPED = 0, /* mappings from `from` on, before `end` */
+	NOTE_ENDED = 1,	   /* what ended with a context: `from`, or 0 = all of the device */
+};
+
+struct ledger_note {
+	__u64 from;
+	__u64 end;
+	__u64 until_ns;	     /* what was allocated later is something else */
+	__u64 missing_bytes; /* of an unmap: those that are still to be found */
+	__u32 tgid;
+	__u32 device;
+	__u32 how;	  /* enum hotstage_ledger_note */
+	__u32 with_pools; /* of an end: memory of pools, too */
+};
+
+/* Last argument of ledger_take_out. */
+enum hotstage_taken_out {
+	TAKEN_FREED = 0,
+	TAKEN_IMPLICITLY = 1,
+	TAKEN_UNMATCHED = 2, /* nothing was found: an unmap of what the ledger does not have */
+};
+
 /* primary_contexts[device_key]: as of the first hold that was seen. */
 struct primary_context {
 	__u64 context;
@@ -135,10 +167,11 @@ struct primary_context {
 _Static_assert(sizeof(struct allocation_key) == 16, "allocation_key");
 _Static_assert(sizeof(struct allocation) == 40, "allocation");
 _Static_assert(sizeof(struct memory_key) == 8, "memory_key");
-_Static_assert(sizeof(struct memory_sum) == 136, "memory_sum");
+_Static_assert(sizeof(struct memory_sum) == 144, "memory_sum");
 _Static_assert(sizeof(struct memory_stage_key) == 8, "memory_stage_key");
 _Static_assert(sizeof(struct memory_stage) == 32, "memory_stage");
 _Static_assert(sizeof(struct memory_pool) == 56, "memory_pool");
+_Static_assert(sizeof(struct ledger_note) == 48, "ledger_note");
 _Static_assert(sizeof(struct primary_context) == 24, "primary_context");
 
 #endif

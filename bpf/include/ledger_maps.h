@@ -14,7 +14,7 @@
 
 HOTSTAGE_SPARSE_HASH(allocations, struct allocation_key, struct allocation, 131072);
 HOTSTAGE_SPARSE_HASH(memory_sums, struct memory_key, struct memory_sum, 8192);
-HOTSTAGE_ARRAY(memory_zero, struct memory_sum, 1); /* never written: 136 bytes of the stack */
+HOTSTAGE_ARRAY(memory_zero, struct memory_sum, 1); /* never written: 144 bytes of the stack */
 HOTSTAGE_SPARSE_HASH(memory_stages, struct memory_stage_key, struct memory_stage, 16384);
 HOTSTAGE_SPARSE_HASH(memory_pools, struct function_key, struct memory_pool, 4096);
 HOTSTAGE_SPARSE_HASH(primary_contexts, struct device_key, struct primary_context, 4096);
@@ -27,19 +27,30 @@ static __always_inline __u32 space_of(__u32 kind)
 	switch (kind) {
 	case MEMORY_PHYSICAL:
 	case MEMORY_IMPORTED:
+	case MEMORY_MULTICAST:
 		return SPACE_HANDLES;
 	case MEMORY_MAPPED:
 		return SPACE_MAPPINGS;
 	case MEMORY_RESERVED:
 		return SPACE_RESERVATIONS;
+	case MEMORY_ARRAY:
+		return SPACE_ARRAYS;
 	}
 	return SPACE_POINTERS;
+}
+
+/* What may have several owners, and goes with the last. */
+static __always_inline __u32 is_held(__u32 kind)
+{
+	return kind == MEMORY_PHYSICAL || kind == MEMORY_IMPORTED || kind == MEMORY_SHARED ||
+	       kind == MEMORY_MULTICAST;
 }
 
 /* What takes room on a GPU (managed memory may). A mapping is counted by the physical memory behind it. */
 static __always_inline __u32 is_for_gpus(__u32 kind)
 {
-	return kind == MEMORY_PHYSICAL || (kind >= MEMORY_DEVICE && kind <= MEMORY_POOL);
+	return kind == MEMORY_PHYSICAL || kind == MEMORY_ARRAY ||
+	       (kind >= MEMORY_DEVICE && kind <= MEMORY_POOL);
 }
 
 static __always_inline void raise_to(__u64 *high, __u64 value)
@@ -161,6 +172,8 @@ static __always_inline void take_off(const struct allocation *freed, __u32 tgid,
 		return;
 	__sync_fetch_and_add(&sum->live_bytes, -freed->bytes);
 	__sync_fetch_and_add(&sum->live_count, -1);
+	if (freed->flags & ALLOCATION_IS_UNSIZED)
+		__sync_fetch_and_add(&sum->unsized_count, -1);
 	if (is_implicit) {
 		__sync_fetch_and_add(&sum->implicit_bytes, freed->bytes);
 		__sync_fetch_and_add(&sum->implicit_count, 1);
@@ -194,14 +207,16 @@ static __always_inline void put_in(const struct allocation_key *key, struct allo
 	struct allocation before;
 
 	if (claim_allocation(key, &before)) {
-		count_loss(UNMATCHED_FREES);
+		if (before.kind != MEMORY_GRAPH) /* which is given back with its graph, by no call of its own */
+			count_loss(UNMATCHED_FREES);
 		take_off(&before, key->tgid, 1);
 	}
 	if (!sum) {
 		count_loss(LOST_ALLOCATIONS);
 		return;
 	}
-	made->flags = held ? ALLOCATION_IS_CHARGED : 0;
+	if (held)
+		made->flags |= ALLOCATION_IS_CHARGED;
 	row = stage_row_for(made, key->tgid);
 	if (has_its_share(held, SHARE_ALLOCATIONS) ||
 	    bpf_map_update_elem(&allocations, key, made, BPF_NOEXIST)) {
@@ -214,6 +229,8 @@ static __always_inline void put_in(const struct allocation_key *key, struct allo
 	if (row)
 		add_to_stage(row, made->bytes);
 	add_to_sum(sum, made->bytes);
+	if (made->flags & ALLOCATION_IS_UNSIZED)
+		__sync_fetch_and_add(&sum->unsized_count, 1);
 }
 
 #endif

@@ -53,8 +53,81 @@ static __always_inline __u64 bytes_of_batch(__u64 sizes, __u64 count)
 	return bytes;
 }
 
-static __always_inline __u64 bytes_in_memory(struct pt_regs *ctx, __u32 where)
+/* Bytes of one channel, 0 for formats whose elements are blocks, planes or packed: CUarray_format, cuda.h */
+static __always_inline __u64 channel_bytes(__u32 format)
 {
+	if (format == 0x01 || format == 0x08 || (format >= 0xc0 && format <= 0xc2) ||
+	    (format >= 0xc6 && format <= 0xc8))
+		return 1;
+	if (format == 0x02 || format == 0x09 || format == 0x10 || (format >= 0xc3 && format <= 0xc5) ||
+	    (format >= 0xc9 && format <= 0xcb))
+		return 2;
+	return format == 0x03 || format == 0x0a || format == 0x20 ? 4 : 0;
+}
+
+/* 1 for 0, 0 for any other extent, without a branch: each level of an array would double what is verified. */
+#define IS_NOTHING(extent) (((extent) - 1) >> 63)
+
+#define ARRAY_LEVELS 18	   /* more than any extent can be halved */
+#define ARRAY_HAS_LAYERS 5 /* CUDA_ARRAY3D_LAYERED, _CUBEMAP, cuda.h: its depth counts them, in each level as many */
+#define ARRAY_MEMORY_LATER 0xc0 /* CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING: it has none of its own */
+
+/* 0 where its format says nothing of its size, and where it has no memory of its own. */
+static __always_inline __u64 bytes_of_array(__u64 address, __u64 levels, __u32 dimensions)
+{
+	__u64 extent[3] = {}, bytes = 0, layers = 1, width, height, depth, is_there;
+	__u32 format[3] = {}; /* format, channels, flags */
+	long failed;
+
+	if (dimensions == 2)
+		failed = bpf_probe_read_user(extent, 16, (void *)address) |
+			 bpf_probe_read_user(format, 8, (void *)(address + 16));
+	else
+		failed = bpf_probe_read_user(extent, 24, (void *)address) |
+			 bpf_probe_read_user(format, 12, (void *)(address + 24));
+	if (failed) {
+		count_loss(UNREADABLE_ARGUMENTS);
+		return 0;
+	}
+	if (format[2] & ARRAY_MEMORY_LATER)
+		return 0;
+	if (format[2] & ARRAY_HAS_LAYERS) {
+		layers = extent[2] + IS_NOTHING(extent[2]);
+		extent[2] = 0;
+	}
+	levels += IS_NOTHING(levels);
+#pragma clang loop unroll(disable)
+	for (__u64 level = 0; level < ARRAY_LEVELS; level++) {
+		width = extent[0] >> level;
+		height = extent[1] >> level;
+		depth = extent[2] >> level;
+		is_there = ((level - levels) >> 63) * (1 - IS_NOTHING(width | height | depth));
+		bytes += is_there * (width + IS_NOTHING(width)) * (height + IS_NOTHING(height)) *
+			 (depth + IS_NOTHING(depth));
+	}
+	return bytes * layers * format[1] * channel_bytes(format[0]);
+}
+
+static __always_inline __u64 bytes_behind(__u64 address)
+{
+	__u64 bytes = 0;
+
+	if (bpf_probe_read_user(&bytes, sizeof(bytes), (void *)address))
+		count_loss(UNREADABLE_ARGUMENTS);
+	return bytes;
+}
+
+static __always_inline __u64 bytes_in_memory(struct pt_regs *ctx, const struct call_spec *spec)
+{
+	__u32 where = spec->bytes_argument;
+
+	if (where == HOTSTAGE_BYTES_BEHIND)
+		return bytes_behind(register_argument(ctx, spec->factor_argument) + spec->type_argument);
+	if (where == HOTSTAGE_BYTES_IN_ARRAY)
+		return bytes_of_array(PT_REGS_PARM2(ctx), 1, 2);
+	if (where == HOTSTAGE_BYTES_IN_ARRAY_3D)
+		return bytes_of_array(PT_REGS_PARM2(ctx),
+				      spec->factor_argument ? (__u32)register_argument(ctx, spec->factor_argument) : 1, 3);
 	if (where == HOTSTAGE_BYTES_IN_BATCH)
 		return bytes_of_batch(PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx));
 	return bytes_of_shape(PT_REGS_PARM1(ctx), where == HOTSTAGE_BYTES_IN_2D ? 2 : 3);

@@ -12,9 +12,9 @@ from tests.bpf.conftest import SOURCES, Build, Probes, Workload, wait_for_line
 
 from hotstage.probes.catalogue.spec import Memory
 
-KINDS = 9
+KINDS = 15
 TRUTH = ("live_bytes", "live_count", "allocated_bytes", "freed_bytes", "implicit_bytes")
-DEVICE, PITCHED, POOL, HOST, PHYSICAL, RESERVED = (
+DEVICE, PITCHED, POOL, HOST, PHYSICAL, RESERVED, ARRAY, SHARED, GRAPH, EXTERNAL, MULTICAST = (
     int(kind)
     for kind in (
         Memory.DEVICE,
@@ -23,8 +23,14 @@ DEVICE, PITCHED, POOL, HOST, PHYSICAL, RESERVED = (
         Memory.HOST,
         Memory.PHYSICAL,
         Memory.RESERVED,
+        Memory.ARRAY,
+        Memory.SHARED,
+        Memory.GRAPH,
+        Memory.EXTERNAL,
+        Memory.MULTICAST,
     )
 )
+LIBRARY = tuple(SOURCES / name for name in ("memory_entries.S", "memory_bodies.c", "memory_elsewhere.c"))
 TOO_MUCH, BLOCK, GRANULE = 0xDEAD0000, 0xB10C0000, 2 << 20
 
 
@@ -32,7 +38,7 @@ def build_memory(build: Build, out: Path) -> Build:
     """The same marks, with the memory library and its program in place of libcuda's."""
     cuda, program = out / "libtarget_memory.so", out / "memory"
     for command in (
-        ["-shared", "-fPIC", "-o", cuda, SOURCES / "memory_entries.S", SOURCES / "memory_bodies.c"],
+        ["-shared", "-fPIC", "-o", cuda, *LIBRARY],
         ["-o", program, SOURCES / "memory.c", cuda, build.marks, f"-Wl,-rpath,{out}:{build.marks.parent}"],
     ):
         subprocess.run(["gcc", "-O2", "-Wall", "-pthread", *command], check=True)
@@ -43,7 +49,7 @@ class MemoryTarget(Workload):
     """`truth` is what the library knows, while no call is made."""
 
     def truth(self) -> dict[str, np.ndarray]:
-        """By `TRUTH`, uint64 (9,) by kind each, and `stage_bytes` (64,)."""
+        """By `TRUTH`, uint64 (15,) by kind each, and `stage_bytes` (64,)."""
         self.say("truth")
         figures = np.array(wait_for_line(self.process, "its truth").split(), np.uint64)
         self.wait("the end of its truth")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.bpf.conftest import SOURCES, Build
-from tests.bpf.memory_target import DEVICE, POOL, TOO_MUCH, MemoryTarget
+from tests.bpf.memory_target import DEVICE, LIBRARY, POOL, TOO_MUCH, MemoryTarget
 from tests.bpf.targets import wait_until
 
 from hotstage.clock import SystemClock
@@ -50,7 +50,7 @@ def target(build: Build, tmp_path: Path) -> Iterator[MemoryTarget]:
     for command in (
         [
             *("-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,--build-id", "-o", cuda),
-            *(SOURCES / "memory_entries.S", SOURCES / "memory_bodies.c"),
+            *LIBRARY,
         ],
         [
             "-o",

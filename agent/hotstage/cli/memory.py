@@ -39,6 +39,8 @@ def memory(as_json: bool, agent_url: str | None) -> None:
     if as_json:
         print_json(body)
         return
+    if body.get("unobserved"):
+        say(f"of processes nothing is known now: {body['unobserved']}")
     print_table(
         ("gpu", "used", "allocated", "free", "fragmentation", "by", "failed though free"),
         [_gpu(row) for row in body["gpus"]],
@@ -93,6 +95,8 @@ def _gpu(row: dict[str, Any]) -> tuple[Any, ...]:
     ratio = DASH if figure["ratio"] is None else f"{figure['ratio']:.1%}"
     if figure["basis"] == "inferred" and figure["ratio"] is not None:
         ratio = f"at least {ratio}"
+    if figure.get("false_oom_risk"):
+        ratio += ", false OOM risk"
     used, live, free = size(row["used_bytes"]), size(row["live_bytes"]), size(row["free_bytes"])
     return row["gpu_uuid"], used, live, free, ratio, figure["basis"], row["failed_fitting"]
 
@@ -133,4 +137,6 @@ def _stage(row: dict[str, Any]) -> tuple[Any, ...]:
 def _why(process: dict[str, Any]) -> str:
     if any(row["untracked_bytes"] for row in process["kinds"]):
         return "more was allocated than the ledger has room for"
+    if any(row["unsized_count"] for row in process["kinds"] if row["kind"] == "array"):
+        return "the format of some of its arrays does not say how large they are"
     return "it allocated before it was watched"

@@ -13,6 +13,8 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
+
 from hotstage import __version__
 from hotstage.api.access import Access
 from hotstage.api.overrides import OverrideDesk
@@ -33,6 +35,7 @@ from hotstage.daemon.switch import ProbeSwitch
 from hotstage.detect.rules.rule_file import load_rules
 from hotstage.devices.parent import Devices
 from hotstage.engines.scraper import Engines
+from hotstage.frame.memory_types import Memory
 from hotstage.host.identity import host_id
 from hotstage.host.pressure import PressureReader, PressureWatch
 from hotstage.host.sampler import HostSampler
@@ -220,13 +223,21 @@ class Parts:
             explain=self.attribution.explain,
             components=self.line.timings.components,
             latency=self.line.timings.latency,
-            memory=lambda: self.line.fuser.memory,
+            memory=self._memory,
             kernels=self.engine.names.kernels,
             stacks=self.engine.names.stacks,
             heat_weight=self._config.frame.heat_weight,
             probes=self.switch.document,
             switch_probes=self.switch.order,
         )
+
+    def _memory(self) -> Memory:
+        """As of the last second; while the probes are off nothing of processes, which go on all the same."""
+        memory, off = self.line.fuser.memory, self.engine.restraint.off
+        if off is None:
+            return memory
+        why = f"the probes are off since {self.switch.document()['since']}, {off}"
+        return msgspec.structs.replace(memory, processes=[], stages=[], unobserved=why)
 
     def _facts(self) -> SelfFacts:
         return self.sources.facts(

@@ -16,6 +16,8 @@ from hotstage.probes.memory_sample import Basis, Estimate
 
 LEAST_FREE = 0.02
 """Of a device: below, every allocation fails, and no ratio means anything."""
+FALSE_OOM_ABOVE = 0.4
+"""Free memory that cannot serve a large tensor: an allocation may fail with enough free (RULES a)."""
 LEAST_KNOWN = 0.5
 """Of what is used, the ledger must know this much to speak for the device."""
 REMEMBERED_NS = 60_000_000_000
@@ -76,15 +78,17 @@ class FailedAllocations:
             self._recent.popleft()
         return len(self._recent)
 
-    def inferred(self, now_ns: int) -> Estimate | None:
-        """No free block was as large as the smallest that failed: ratio ≥ 1 - asked ÷ free, a lower bound."""
+    def inferred(self, now_ns: int, device: DeviceMemory | None) -> Estimate | None:
+        """No free block was as large as the smallest that failed: ratio ≥ 1 - asked ÷ free, a lower bound.
+        What is free is that of `device` now, where it is known.
+        """
         if not self.count(now_ns):
             return None
         worst = max(self._recent, key=lambda each: 1 - each.bytes / each.free)
         return Estimate(
             Basis.INFERRED,
             1 - worst.bytes / worst.free,
-            worst.free,
+            worst.free if device is None else device.free,
             worst.bytes,
             f"an allocation of {worst.bytes} bytes failed while {worst.free} were free",
         )
@@ -99,3 +103,14 @@ def best(found: Iterable[Estimate | None], device: DeviceMemory | None) -> Estim
     if device is not None and (chosen.free_bytes or 0) < LEAST_FREE * device.total:
         return Estimate(chosen.basis, why="less than 2 % of the device is free")
     return chosen
+
+
+def is_false_oom_risk(found: Estimate) -> bool | None:
+    """Whether so much of what is free is cut up that an allocation may fail for no lack of memory; None where
+    it is not known. Slack of a pool says nothing of how it is cut; what is inferred is a lower bound.
+    """
+    if found.ratio is None or found.basis is Basis.POOL:
+        return None
+    if found.basis is Basis.INFERRED and found.ratio <= FALSE_OOM_ABOVE:
+        return None
+    return found.ratio > FALSE_OOM_ABOVE

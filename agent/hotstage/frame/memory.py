@@ -50,7 +50,9 @@ def _fill_processes(memory: Memory, cells: Cells) -> None:
         if is_known:
             cell["memory_live_bytes"] = sum(each for each in live if each is not None)
         for kind, column in _ADDRESSES.items():
-            found = [each.live_bytes for place in own for each in place.kinds if each.kind == kind]
+            found = [
+                each.live_bytes or 0 for place in own for each in place.kinds if each.kind == kind
+            ]  # each of these says its size
             if found and is_known:
                 cell[column] = sum(found)
         ages = [each.oldest_age_seconds for place in own for each in place.kinds if each.oldest_age_seconds]

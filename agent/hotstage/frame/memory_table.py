@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.devices.samples import DeviceSample
-from hotstage.frame.fragmentation import DeviceMemory, FailedAllocations, best, of_ledger
+from hotstage.frame.fragmentation import (
+    DeviceMemory,
+    FailedAllocations,
+    best,
+    is_false_oom_risk,
+    of_ledger,
+)
 from hotstage.frame.memory_types import (
     AgeSlot,
     FragmentationFigure,
@@ -21,7 +27,7 @@ from hotstage.frame.memory_types import (
 )
 from hotstage.probes.catalogue.spec import Memory as Kind
 from hotstage.probes.maps.layout import NO_DEVICE
-from hotstage.probes.memory_sample import AGE_EDGES_SECONDS, FOR_GPUS, Estimate, MemorySample
+from hotstage.probes.memory_sample import AGE_EDGES_SECONDS, FOR_GPUS, SIZELESS, Estimate, MemorySample
 from hotstage.stages.labels import StageLabels
 from hotstage.stages.stage import modality_name
 
@@ -99,12 +105,13 @@ class MemoryTable:
         pages: tuple[int, int],
     ) -> MemoryOfGpu:
         failures = self._failures.get(uuid)
-        known = sum(kind.live_bytes for each in own for kind in each.kinds if kind.kind in _FOR_GPU_NAMES)
+        kinds = [kind for each in own for kind in each.kinds if kind.kind in _FOR_GPU_NAMES]
+        known = sum(kind.live_bytes or 0 for kind in kinds)
         places = [(each.pid, each.device) for each in own if each.device is not None]
         is_complete = bool(own) and all(each.live_bytes is not None for each in own)
         found = [source.get(place) for source in (sample.exact, sample.pools) for place in places]
         ledger = of_ledger(*pages, known, device) if device is not None and is_complete else None
-        inferred = failures.inferred(sample.at_ns) if failures else None
+        inferred = failures.inferred(sample.at_ns, device) if failures else None
         return MemoryOfGpu(
             gpu_uuid=uuid,
             total_bytes=None if device is None else device.total,
@@ -156,7 +163,10 @@ def _process(
 ) -> MemoryOfProcess:
     pid, device = place
     is_complete = pid in sample.from_start and not any(
-        row["untracked_count"] or row["unmatched_frees"] for row in rows
+        row["untracked_count"]
+        or row["unmatched_frees"]
+        or (row["unsized_count"] and int(row["kind"]) in FOR_GPUS)
+        for row in rows
     )
     live = sum(int(row["live_bytes"]) for row in rows if int(row["kind"]) in FOR_GPUS)
     figures = [sample.exact.get(place), sample.pools.get(place)]
@@ -176,14 +186,20 @@ def _process(
 
 
 def _kind(row: np.void, at_ns: int) -> MemoryKind:
+    has_sizes = int(row["kind"]) not in SIZELESS
+
+    def known(name: str) -> int | None:
+        return int(row[name]) if has_sizes else None
+
     return MemoryKind(
         kind=_KIND_NAMES.get(int(row["kind"]), "unknown"),
-        live_bytes=int(row["live_bytes"]),
+        live_bytes=None if row["unsized_count"] else known("live_bytes"),
         live_count=int(row["live_count"]),
-        high_bytes=int(row["high_bytes"]),
-        allocated_bytes=int(row["allocated_bytes"]),
-        freed_bytes=int(row["freed_bytes"]),
-        implicitly_freed_bytes=int(row["implicit_bytes"]),
+        unsized_count=int(row["unsized_count"]),
+        high_bytes=known("high_bytes"),
+        allocated_bytes=known("allocated_bytes"),
+        freed_bytes=known("freed_bytes"),
+        implicitly_freed_bytes=known("implicit_bytes"),
         failed_count=int(row["failed_count"]),
         untracked_bytes=int(row["untracked_bytes"]),
         refilled_count=int(row["refilled_count"]),
@@ -274,4 +290,5 @@ def _figure(found: Estimate) -> FragmentationFigure:
         free_bytes=found.free_bytes,
         largest_free_bytes=found.largest_free_bytes,
         why=found.why or None,
+        false_oom_risk=is_false_oom_risk(found),
     )

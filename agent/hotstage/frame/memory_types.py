@@ -2,7 +2,7 @@
 """Memory of GPUs as the ledger has it, field by field. Values only. Unknown is null, never 0.
 
 Bytes are what the calls asked for, before the driver rounds them up. What is not allocated by calls
-(contexts, code, graphs, arrays, memory of other processes' handles) is in no figure.
+(contexts, code, what graphs run in) is in no figure.
 """
 
 from __future__ import annotations
@@ -24,16 +24,24 @@ class MemoryKind(Struct, frozen=True, gc=False):
     kind: Annotated[
         str,
         Meta(
-            description="device, pitched, managed, pool (stream-ordered), host (page-locked), physical "
-            "(cuMemCreate), mapped and reserved (addresses), imported"
+            description="device, pitched, managed, pool (stream-ordered), array, host (page-locked), "
+            "physical (cuMemCreate), mapped and reserved (addresses), graph (addresses that nodes of "
+            "graphs give out; what memory is behind them only the driver knows), and of no memory of this "
+            "process: imported, shared (of another process), external (of another API), multicast"
         ),
     ]
-    live_bytes: int
+    live_bytes: Annotated[
+        int | None, Meta(description="null where the calls did not say the size of some that are live")
+    ]
     live_count: int
-    high_bytes: Annotated[int, Meta(description="the most that was live at once")]
-    allocated_bytes: int
-    freed_bytes: Annotated[int, Meta(description="by calls")]
-    implicitly_freed_bytes: Annotated[int, Meta(description="with their context")]
+    unsized_count: Annotated[int, Meta(description="of them, those whose size the calls did not say")]
+    high_bytes: Annotated[
+        int | None,
+        Meta(description="the most that was live at once; null: no call says it, nor the bytes below"),
+    ]
+    allocated_bytes: int | None
+    freed_bytes: Annotated[int | None, Meta(description="by calls")]
+    implicitly_freed_bytes: Annotated[int | None, Meta(description="with their context")]
     failed_count: Annotated[int, Meta(description="allocations that ran out of memory")]
     untracked_bytes: Annotated[
         int, Meta(description="allocated without room in the ledger; some may be live")
@@ -80,6 +88,10 @@ class FragmentationFigure(Struct, frozen=True, gc=False):
     free_bytes: int | None
     largest_free_bytes: Annotated[int | None, Meta(description="null: this basis does not know it")]
     why: str | None
+    false_oom_risk: Annotated[
+        bool | None,
+        Meta(description="ratio above 0.4: an allocation may fail with enough free; null: not known"),
+    ] = None
 
 
 class MemoryOfProcess(Struct, frozen=True):
@@ -124,6 +136,10 @@ class Memory(Struct, frozen=True):
     stages: list[MemoryOfStage]
     ended_processes: Annotated[int, Meta(description="that had memory of a GPU when they ended")]
     ended_bytes: Annotated[int, Meta(description="which was freed with them")]
+    unobserved: Annotated[
+        str | None,
+        Meta(description="why nothing that processes have is known now: the probes are off, since when"),
+    ] = None
 
 
 def no_memory() -> Memory:

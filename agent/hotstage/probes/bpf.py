@@ -21,7 +21,9 @@ _BPF, _PERF_EVENT_OPEN = _SYSCALLS.get(platform.machine(), (-1, -1))
 MAP_LOOKUP = 1
 MAP_UPDATE = 2
 MAP_DELETE = 3
+PROGRAM_RUN = 10
 OBJECT_INFO = 15
+MAP_TAKE = 21
 MAP_LOOKUP_BATCH = 24
 LINK_CREATE = 28
 
@@ -91,6 +93,34 @@ def update(fd: int, key: bytes | None, value: bytes) -> None:
     held_value = ctypes.create_string_buffer(value, len(value))
     address = ctypes.addressof(held_key) if held_key is not None else 0
     bpf(MAP_UPDATE, struct.pack("<I4xQQQ", fd, address, ctypes.addressof(held_value), 0))
+
+
+def pop(fd: int, value_bytes: int) -> bytes | None:
+    """The next value of a queue, None where it is empty."""
+    value = ctypes.create_string_buffer(value_bytes)
+    try:
+        bpf(MAP_TAKE, struct.pack("<I4xQQQ", fd, 0, ctypes.addressof(value), 0))
+    except FileNotFoundError:
+        return None
+    return value.raw
+
+
+def run(program_fd: int, arguments: bytes) -> int:
+    """Run a raw tracepoint's program once, with these as its arguments; what it returned. Raises OSError."""
+    held = ctypes.create_string_buffer(arguments, len(arguments))
+    attributes = ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
+    # prog_fd, .., ctx_size_in, .., ctx_in
+    struct.pack_into(
+        "<I36xI4xQ",
+        attributes,
+        0,
+        program_fd,
+        len(arguments),
+        ctypes.addressof(held),
+    )
+    bpf(PROGRAM_RUN, attributes)
+    returned: int = struct.unpack_from("<I", attributes, 4)[0]
+    return returned
 
 
 def delete(fd: int, key: bytes) -> bool:

@@ -19,18 +19,14 @@ from hotstage.probes.fragmentation import Basis as TorchBasis
 from hotstage.probes.fragmentation import Fragmentation
 from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.maps.ledger import LedgerMaps, LedgerRows, Pair
+from hotstage.probes.memory_groups import AllocationGroups, kind_codes, stage_codes
 from hotstage.probes.memory_sample import (
     FOR_GPUS,
     MEMORY_ROW_DTYPE,
     STAGE_ROW_DTYPE,
-    AgeTable,
     Basis,
     Estimate,
     MemorySample,
-    age_histograms,
-    kind_codes,
-    page_rows,
-    stage_codes,
     with_ages,
 )
 from hotstage.probes.torch_memory import TorchMemory
@@ -48,7 +44,7 @@ class Ledger:
         """What PyTorch's allocators hold; None where they are not followed and before `start`."""
         self._maps: LedgerMaps | None = None
         self._lock = threading.Lock()
-        self._grouped: tuple[Pair, AgeTable, AgeTable, NDArray[np.void]] | None = None
+        self._grouped: tuple[Pair, AllocationGroups] | None = None
         self._ended_processes = 0
         self._ended_bytes = 0
 
@@ -67,14 +63,16 @@ class Ledger:
             return None
         with self._lock:
             rows = self._maps.read()
-            by_kind, by_stage, pages = self._groups(rows.allocations)
+            groups = self._groups(rows.allocations)
             covered = tuple(self._processes())
             return MemorySample(
                 at_ns=at_ns,
-                sums=with_ages(*rows.sums, _codes_of(rows.sums[0]), by_kind, MEMORY_ROW_DTYPE),
-                stages=with_ages(*rows.stages, _stage_codes_of(rows.stages[0]), by_stage, STAGE_ROW_DTYPE),
-                pages=pages,
-                ages=age_histograms(rows.allocations, at_ns),
+                sums=with_ages(*rows.sums, groups.by_kind.of(_codes_of(rows.sums[0])), MEMORY_ROW_DTYPE),
+                stages=with_ages(
+                    *rows.stages, groups.by_stage.of(_stage_codes_of(rows.stages[0])), STAGE_ROW_DTYPE
+                ),
+                pages=groups.pages,
+                ages=groups.ages(at_ns),
                 pools=_pools(rows, at_ns),
                 names={each.pid: each.name for each in covered},
                 from_start={each.pid for each in covered if _is_whole(each, rows.begun)},
@@ -104,18 +102,11 @@ class Ledger:
         found = {} if self.torch is None else self.torch.fragmentation()
         return {place: _estimate(each) for place, each in found.items()}
 
-    def _groups(self, allocations: Pair) -> tuple[AgeTable, AgeTable, NDArray[np.void]]:
-        """Ages by kind and by stage, pages; as before where the allocations are the same."""
+    def _groups(self, allocations: Pair) -> AllocationGroups:
+        """As before where the allocations are the same."""
         if self._grouped is None or self._grouped[0] is not allocations:
-            keys, rows = allocations
-            for_gpus = np.isin(rows["kind"], FOR_GPUS)
-            self._grouped = (
-                allocations,
-                AgeTable(kind_codes(keys["tgid"], rows), rows["since_ns"]),
-                AgeTable(stage_codes(keys["tgid"], rows)[for_gpus], rows["since_ns"][for_gpus]),
-                page_rows(allocations),
-            )
-        return self._grouped[1:]
+            self._grouped = allocations, AllocationGroups(allocations)
+        return self._grouped[1]
 
 
 def _codes_of(keys: NDArray[np.void]) -> NDArray[np.uint64]:

@@ -201,6 +201,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "rank and size of that communicator are told only once the program asks NCCL for them",
         "look for a program that opens groups and ends its threads in them",
     ),
+    "lost_ledger_notes": LossMeaning(
+        "what a context or an unmap of several freed is not looked for, its queue is full; under bcc alone",
+        "that memory stays in the ledger until its process ends",
+        "nothing to do where it stays small; else --loader libbpf, which needs no queue",
+    ),
     "unclaimed_batch_shares": LossMeaning(
         "a member of a batch is no request in flight, or a batch had too many parts",
         "its share of the batch's launches belongs to no request",

@@ -63,6 +63,8 @@ def _of_processes(memory: Memory) -> tuple[dict[tuple[str, ...], float], dict[st
     pinned: float | None = None
     for process in memory.processes:
         for kind in process.kinds:
+            if kind.live_bytes is None:
+                continue
             if kind.kind == "host" and process.gpu_uuid is None:
                 pinned = (pinned or 0.0) + kind.live_bytes
             elif process.gpu_uuid is not None and process.gpu_uuid not in unknown:

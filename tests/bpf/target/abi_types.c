@@ -99,3 +99,6 @@ struct capture_key capture_key;
 struct capture capture;
 struct graph_work graph_work;
 enum hotstage_graph graph;
+struct ledger_note ledger_note;
+enum hotstage_ledger_note ledger_note_kind;
+enum hotstage_taken_out taken_out;

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "memory.h"
 
@@ -24,6 +26,54 @@ static uint64_t next_random(uint64_t *state)
 	*state ^= *state >> 7;
 	*state ^= *state << 17;
 	return *state;
+}
+
+/* An array of some shape and format, which one is in the bytes of `of`: see memory_target.py. */
+static int new_array(uint64_t *out, uint64_t of)
+{
+	static const uint32_t FORMATS[] = {1, 2, 3, 8, 9, 10, 16, 32, 0xc2, 0xc3, 0xc8, 0xcb};
+	uint32_t format = of % 16 < 12 ? FORMATS[of % 16] : 0xb0; /* CU_AD_FORMAT_NV12: of an unknown size */
+	uint32_t channels = 1U << (of >> 4 & 3) % 3, flags = (uint32_t)(of >> 8) & 0xff;
+	uint64_t width = 1 + (of >> 16) % 1024, height = (of >> 26) % 256, depth = (of >> 34) % 16;
+	struct array flat = {width, height, format, channels};
+	struct array_3d array = {width, height, depth, format, channels, flags, 0};
+
+	switch ((of >> 6) % 4) {
+	case 0:
+		return cuArrayCreate_v2(out, &flat);
+	case 1:
+		return cuArray3DCreate_v2(out, &array);
+	}
+	return cuMipmappedArrayCreate(out, &array, (unsigned)(of >> 38) % 16);
+}
+
+static int new_node(uint64_t *out, uint64_t bytes)
+{
+	struct typed_node typed = {.type = 10, .made.bytes = bytes};
+	struct node bare = {.bytes = bytes};
+	uint64_t handle;
+	int result = bytes % 3 == 0 ? cuGraphAddMemAllocNode(&handle, 1, 0, 0, &bare) :
+		     bytes % 3 == 1 ? cuGraphAddNode(&handle, 1, 0, 0, &typed) :
+				      cuGraphAddNode_v2(&handle, 1, 0, 0, 0, &typed);
+
+	*out = bytes % 3 ? typed.made.address : bare.address;
+	return result;
+}
+
+static int new_elsewhere(uint64_t *out, uint32_t kind, uint64_t bytes)
+{
+	struct sized sized = {.bytes = bytes};
+
+	switch (kind) {
+	case SHARED:
+		return bytes % 2 ? cuMemPoolImportPointer(out, 7, &sized) :
+				   cuIpcOpenMemHandle_v2(out, (struct shared_handle){{bytes}}, 1);
+	case EXTERNAL:
+		return cuExternalMemoryGetMappedBuffer(out, 1, &sized);
+	case MULTICAST:
+		return cuMulticastCreate(out, &sized);
+	}
+	exit(3);
 }
 
 static int new_memory(uint64_t *out, uint32_t kind, uint64_t bytes)
@@ -45,8 +95,12 @@ static int new_memory(uint64_t *out, uint32_t kind, uint64_t bytes)
 		return cuMemCreate(out, bytes, &ON_DEVICE_1, 0);
 	case RESERVED:
 		return cuMemAddressReserve(out, bytes, 0, 0, 0);
+	case ARRAY:
+		return new_array(out, bytes);
+	case GRAPH:
+		return new_node(out, bytes);
 	}
-	exit(3);
+	return new_elsewhere(out, kind, bytes);
 }
 
 static int free_memory(uint64_t address, uint32_t kind)
@@ -57,7 +111,12 @@ static int free_memory(uint64_t address, uint32_t kind)
 	case HOST:
 		return cuMemFreeHost(address);
 	case PHYSICAL:
+	case MULTICAST:
 		return cuMemRelease(address);
+	case ARRAY:
+		return address >> 30 & 1 ? cuArrayDestroy(address) : cuMipmappedArrayDestroy(address);
+	case SHARED:
+		return cuIpcCloseMemHandle(address);
 	case RESERVED:
 		return cuMemAddressFree(address, 0);
 	}
@@ -98,7 +157,7 @@ static void expand_and_shrink(uint64_t *state)
 
 static void *work(void *argument)
 {
-	static const uint32_t KINDS_MADE[] = {DEVICE, PITCHED, MANAGED, POOL, HOST, PHYSICAL, RESERVED};
+	static const uint32_t KINDS_MADE[] = {DEVICE, PITCHED, MANAGED, POOL, HOST, PHYSICAL, RESERVED, ARRAY};
 	const struct random_work *job = argument;
 	uint64_t state = job->seed, addresses[HELD] = {}, ignored;
 	uint32_t kinds[HELD] = {}, at;
@@ -116,8 +175,9 @@ static void *work(void *argument)
 		} else if (next_random(&state) % 16 == 0) {
 			expand_and_shrink(&state);
 		} else {
-			kinds[at] = KINDS_MADE[next_random(&state) % 7];
-			new_memory(&addresses[at], kinds[at], 1 + next_random(&state) % 100000);
+			kinds[at] = KINDS_MADE[next_random(&state) % 8];
+			new_memory(&addresses[at], kinds[at],
+				   kinds[at] == ARRAY ? next_random(&state) : 1 + next_random(&state) % 100000);
 		}
 	}
 	return 0;
@@ -135,6 +195,54 @@ static void random_threads(uint64_t seed, uint64_t count, uint64_t steps)
 	}
 	for (uint64_t i = 0; i < count && i < 16; i++)
 		pthread_join(running[i], 0);
+}
+
+/* An allocation that becomes a node. */
+static void capture(uint64_t *address, uint64_t bytes, uint64_t is_freed)
+{
+	uint64_t graph;
+
+	cuStreamBeginCapture_v2(0x57, 0);
+	cuMemAllocAsync(address, bytes, 0x57);
+	if (is_freed)
+		cuMemFreeAsync(*address, 0x57);
+	cuStreamEndCapture(0x57, &graph);
+}
+
+struct one_free {
+	uint64_t address;
+	uint32_t kind;
+};
+
+static void *free_one(void *argument)
+{
+	const struct one_free *job = argument;
+
+	free_memory(job->address, job->kind);
+	return 0;
+}
+
+static void free_elsewhere(uint64_t address, uint32_t kind)
+{
+	struct one_free job = {address, kind};
+	pthread_t other;
+
+	pthread_create(&other, 0, free_one, &job);
+	pthread_join(other, 0);
+}
+
+/* A child that frees what its parent has, allocates and leaves with it. */
+static void fork_once(uint64_t address, uint64_t bytes)
+{
+	uint64_t own;
+	pid_t child = fork();
+
+	if (!child) {
+		cuMemAlloc_v2(&own, bytes);
+		cuMemFree_v2(address);
+		_exit(0);
+	}
+	waitpid(child, 0, 0);
 }
 
 static void tell_truth(void)
@@ -156,6 +264,12 @@ static void obey(const char *verb, uint64_t a, uint64_t b, uint64_t c)
 		new_memory(address, (uint32_t)b, c);
 	else if (!strcmp(verb, "free")) /* register, kind */
 		free_memory(*address, (uint32_t)b);
+	else if (!strcmp(verb, "elsewhere")) /* register, kind: by another thread */
+		free_elsewhere(*address, (uint32_t)b);
+	else if (!strcmp(verb, "foreign")) /* an address that nothing is at */
+		cuMemFree_v2(0xf0000000000ULL + a);
+	else if (!strcmp(verb, "fork")) /* register, bytes */
+		fork_once(*address, b);
 	else if (!strcmp(verb, "map")) /* register of the reservation, granule, register of the handle */
 		cuMemMap(*address + b * GRANULE, GRANULE, 0, registers[c], 0);
 	else if (!strcmp(verb, "unmap")) /* register, granule, granules */
@@ -169,6 +283,17 @@ static void obey(const char *verb, uint64_t a, uint64_t b, uint64_t c)
 		enter_stage((uint32_t)a);
 	else if (!strcmp(verb, "fail"))
 		memory_fails = (int)a;
+	else if (!strcmp(verb, "capture")) /* register, bytes, whether it is freed in the graph */
+		capture(address, b, c);
+	else if (!strcmp(verb, "trim")) /* pool */
+		cuMemPoolTrimTo(a, 0);
+	else if (!strcmp(verb, "graphs")) { /* device, attribute; none: trim */
+		if (b < 4)
+			cuDeviceGetGraphMemAttribute((int)a, (int)b, &(uint64_t){0});
+		else
+			cuDeviceGraphMemTrim((int)a);
+	} else if (!strcmp(verb, "node")) /* one that allocates nothing */
+		cuGraphAddNode(address, 1, 0, 0, &(struct typed_node){.type = 2, .made.bytes = b});
 	else if (!strcmp(verb, "pool")) /* pool, attribute */
 		cuMemPoolGetAttribute(a, (int)b, &(uint64_t){0});
 	else if (!strcmp(verb, "primary")) {

@@ -7,30 +7,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "memory.h"
+#include "memory_space.h"
 
-#define BODY(name) __attribute__((visibility("hidden"))) int body_##name
-#define SLOTS 65536
-#define SLOT_BYTES (1ULL << 30)
 #define CONTEXT(device, number) (0xc0de0000ULL + (uint64_t)(device) * 0x1000 + (number))
-
-struct item {
-	uint64_t bytes, context, handle, holds;
-	uint32_t kind, stage;
-};
-
-struct space {
-	uint64_t base;
-	uint32_t used, free_count;
-	uint32_t free[SLOTS];
-	struct item items[SLOTS];
-};
 
 struct memory_truth memory_truth;
 __thread uint32_t memory_stage;
 int memory_fails;
 
-static struct space pointers = {.base = 0x100000000000ULL}, handles = {.base = 0x1};
+struct space pointers = {.base = 0x100000000000ULL}, handles = {.base = 0x1};
+struct space arrays = {.base = 0x700000000000ULL};
 static struct space reservations = {.base = 0x500000000000ULL};
 static struct item *mappings[SLOTS]; /* by reservation: one item for each granule */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -44,7 +30,7 @@ static uint64_t step_of(const struct space *space)
 
 static int is_for_gpus(uint32_t kind)
 {
-	return kind == PHYSICAL || kind <= POOL;
+	return kind == PHYSICAL || kind == ARRAY || kind <= POOL;
 }
 
 static void count(struct item *item, uint64_t sign)
@@ -68,14 +54,14 @@ static void gone(struct item *item, int is_implicit)
 	item->kind = 0;
 }
 
-static struct item *item_at(struct space *space, uint64_t address)
+struct item *item_at(struct space *space, uint64_t address)
 {
 	uint64_t slot = (address - space->base) / step_of(space);
 
 	return address >= space->base && slot < space->used && space->items[slot].kind ? &space->items[slot] : NULL;
 }
 
-static int allocate(struct space *space, uint64_t *out, uint64_t bytes, uint32_t kind)
+int allocate(struct space *space, uint64_t *out, uint64_t bytes, uint32_t kind)
 {
 	struct item *item;
 	char byte;
@@ -102,7 +88,7 @@ static void give_slot_back(struct space *space, struct item *item)
 	space->free[space->free_count++] = (uint32_t)(item - space->items);
 }
 
-static int release(struct space *space, uint64_t address)
+int release(struct space *space, uint64_t address)
 {
 	struct item *item;
 	int result = 1;
@@ -113,7 +99,7 @@ static int release(struct space *space, uint64_t address)
 	item = item_at(space, address);
 	if (item && !memory_fails) {
 		result = 0;
-		if (!--item->holds) {
+		if (item->kind != GRAPH && !--item->holds) {
 			gone(item, 0);
 			give_slot_back(space, item);
 		}
@@ -124,7 +110,11 @@ static int release(struct space *space, uint64_t address)
 
 BODY(cuMemAlloc_v2)(uint64_t *out, uint64_t bytes) { return allocate(&pointers, out, bytes, DEVICE); }
 BODY(cuMemAllocManaged)(uint64_t *out, uint64_t bytes) { return allocate(&pointers, out, bytes, MANAGED); }
-BODY(cuMemAllocAsync)(uint64_t *out, uint64_t bytes) { return allocate(&pointers, out, bytes, POOL); }
+BODY(cuMemAllocAsync)(uint64_t *out, uint64_t bytes, uint64_t stream)
+{
+	return allocate(&pointers, out, bytes, stream && stream == captured_stream ? GRAPH : POOL);
+}
+
 BODY(cuMemAllocFromPoolAsync)(uint64_t *out, uint64_t bytes) { return allocate(&pointers, out, bytes, POOL); }
 BODY(cuMemHostAlloc)(uint64_t *out, uint64_t bytes) { return allocate(&pointers, out, bytes, HOST); }
 BODY(cuMemFree_v2)(uint64_t address) { return release(&pointers, address); }
@@ -225,18 +215,24 @@ BODY(cuCtxSetCurrent)(uint64_t context)
 	return 0;
 }
 
-/* Pointers end with their context, those of pools with a reset of the device only. */
-static int end(uint64_t context, int with_pools)
+static void end_in(struct space *space, uint64_t context, int with_pools)
 {
-	pthread_mutex_lock(&lock);
-	for (uint32_t slot = 0; slot < pointers.used; slot++) {
-		struct item *item = &pointers.items[slot];
+	for (uint32_t slot = 0; slot < space->used; slot++) {
+		struct item *item = &space->items[slot];
 
 		if (item->kind && item->context == context && (item->kind != POOL || with_pools)) {
 			gone(item, 1);
-			give_slot_back(&pointers, item);
+			give_slot_back(space, item);
 		}
 	}
+}
+
+/* Pointers and arrays end with their context, those of pools with a reset of the device only. */
+static int end(uint64_t context, int with_pools)
+{
+	pthread_mutex_lock(&lock);
+	end_in(&pointers, context, with_pools);
+	end_in(&arrays, context, with_pools);
 	pthread_mutex_unlock(&lock);
 	return 0;
 }

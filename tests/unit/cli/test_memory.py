@@ -47,4 +47,6 @@ def test_a_process_is_on_a_gpu_that_the_table_of_gpus_has():
 
 def test_why_a_process_is_not_whole():
     assert "room" in _why({"kinds": [{"untracked_bytes": 1}]})
-    assert "before it was watched" in _why({"kinds": [{"untracked_bytes": 0}]})
+    watched_late = {"kind": "device", "untracked_bytes": 0, "unsized_count": 0}
+    assert "before it was watched" in _why({"kinds": [watched_late]})
+    assert "format" in _why({"kinds": [{**watched_late, "kind": "array", "unsized_count": 1}]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotstage.frame.fragmentation import DeviceMemory, FailedAllocations, best, of_ledger
+from hotstage.frame.fragmentation import DeviceMemory, FailedAllocations, best, is_false_oom_risk, of_ledger
 from hotstage.probes.memory_sample import Basis, Estimate
 
 GIB = 1 << 30
@@ -29,13 +29,13 @@ def test_a_ledger_that_knows_too_little_says_nothing(live, pages, known):
 def test_a_failure_with_room_is_a_bound_for_a_minute():
     failures = FailedAllocations()
     failures.add(10**9, 30 * GIB, DEVICE)  # more than was free
-    assert failures.inferred(2 * 10**9) is None
+    assert failures.inferred(2 * 10**9, None) is None
     failures.add(10**9, 15 * GIB, DEVICE)
     failures.add(10**9, 5 * GIB, DEVICE)
-    found = failures.inferred(2 * 10**9)
+    found = failures.inferred(2 * 10**9, None)
     assert (found.basis, found.ratio, found.largest_free_bytes) == (Basis.INFERRED, 0.75, 5 * GIB)
     assert failures.count(2 * 10**9) == 2
-    assert failures.inferred(62 * 10**9) is None
+    assert failures.inferred(62 * 10**9, None) is None
 
 
 def test_a_failure_on_a_full_device_says_nothing():
@@ -58,3 +58,27 @@ def test_no_ratio_while_less_than_two_hundredths_are_free():
     found = best([Estimate(Basis.TORCH, 0.5, GIB)], DEVICE)
     assert (found.basis, found.ratio) == (Basis.TORCH, None)
     assert found.why
+
+
+def test_what_failed_before_says_nothing_of_a_device_that_is_full_now():
+    failures = FailedAllocations()
+    failures.add(10**9, 5 * GIB, DEVICE)
+    assert best([failures.inferred(2 * 10**9, DEVICE)], DEVICE).ratio == 0.75
+    full = DeviceMemory(80 * GIB, 79 * GIB)
+    found = best([failures.inferred(2 * 10**9, full)], full)
+    assert (found.basis, found.ratio) == (Basis.INFERRED, None)
+
+
+@pytest.mark.parametrize(
+    ("basis", "ratio", "risk"),
+    [
+        (Basis.TORCH, 0.41, True),
+        (Basis.LEDGER, 0.4, False),
+        (Basis.POOL, 0.9, None),
+        (Basis.INFERRED, 0.9, True),
+        (Basis.INFERRED, 0.1, None),  # at least so much
+        (Basis.UNKNOWN, None, None),
+    ],
+)
+def test_free_memory_that_is_cut_up_is_a_risk_of_false_oom(basis, ratio, risk):
+    assert is_false_oom_risk(Estimate(basis, ratio)) is risk

@@ -160,3 +160,21 @@ def test_columns_are_there_where_something_is_known(make, devices):
 def test_the_document_is_json_without_nan(make):
     body = msgspec.json.decode(msgspec.json.encode(make(a_sample(a_sum(live=3)))))
     assert body["processes"][0]["kinds"][0]["kind"] == "device"
+
+
+def test_what_no_call_said_the_size_of_is_null_and_not_nothing(devices):
+    sample = a_sample(
+        a_sum(live=GIB),
+        a_sum(kind=Memory.ARRAY, live=100, live_count=2, unsized_count=1),
+        a_sum(kind=Memory.SHARED, live_count=1, unsized_count=1),
+    )
+    (process,) = MemoryTable().make(sample, devices, StageLabels()).processes
+    assert {each.kind: each.live_bytes for each in process.kinds} == {
+        "device": GIB,
+        "array": None,
+        "shared": None,
+    }
+    assert (process.is_complete, process.live_bytes) == (False, None)
+    shared = a_sample(a_sum(live=GIB), a_sum(kind=Memory.SHARED, live_count=1, unsized_count=1))
+    (process,) = MemoryTable().make(shared, devices, StageLabels()).processes
+    assert process.live_bytes == GIB, "what is another process's is no part of it"

@@ -19,7 +19,7 @@ UNKNOWN = FragmentationFigure("unknown", None, None, None, None)
 
 
 def a_process(pid=7, gpu="GPU-1", live: int | None = 3, kinds=(("device", 3),)):
-    rows = [MemoryKind(kind, size, 1, size, size, 0, 0, 0, 0, 0, 2.0, 2.0) for kind, size in kinds]
+    rows = [MemoryKind(kind, size, 1, 0, size, size, 0, 0, 0, 0, 0, 2.0, 2.0) for kind, size in kinds]
     device = None if gpu is None else 0
     return MemoryOfProcess(pid, "server", device, gpu, live is not None, live, 0, rows, [], [], UNKNOWN)
 

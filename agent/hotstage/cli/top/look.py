@@ -190,7 +190,7 @@ def _process(
 def _held(memory: Document) -> int:
     if memory["live_bytes"] is not None:
         return int(memory["live_bytes"])
-    return sum(each["live_bytes"] for each in memory["kinds"] if each["kind"] in _OF_GPUS)
+    return sum(each["live_bytes"] or 0 for each in memory["kinds"] if each["kind"] in _OF_GPUS)
 
 
 def _state(states: Iterable[str]) -> str:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from hotstage.probes.catalogue.cuda_rows import copy, fill, memory
 from hotstage.probes.catalogue.spec import (
+    BYTES_BEHIND,
     BYTES_IN_2D,
     BYTES_IN_3D,
+    BYTES_IN_ARRAY,
+    BYTES_IN_ARRAY_3D,
     BYTES_IN_BATCH,
     CallSpec,
     Direction,
@@ -46,8 +49,8 @@ _ALLOCATIONS = (
     memory(32, "cuMemHostRegister_v2", _ALLOC, size=2, effect=Effect.MEMORY_REGISTER, of=Memory.HOST),
     memory(33, "cuMemHostUnregister", _FREE, of=Memory.HOST),
     memory(34, "cuMemPoolCreate", _POOL),
-    memory(35, "cuMemPoolDestroy", _POOL),
-    memory(36, "cuMemPoolTrimTo", _POOL),
+    memory(35, "cuMemPoolDestroy", _POOL, effect=Effect.POOL_FORGOTTEN, of=Memory.POOL),
+    memory(36, "cuMemPoolTrimTo", _POOL, effect=Effect.POOL_FORGOTTEN, of=Memory.POOL),
     memory(37, "cuMemSetAccess", Family.ACCESS, size=2, tier=Tier.T2),
     memory(38, "cuMemImportFromShareableHandle", _ALLOC, effect=Effect.MEMORY_HOLD, of=Memory.IMPORTED),
     memory(
@@ -59,13 +62,94 @@ _ALLOCATIONS = (
         essential=True,
     ),
     memory(158, "cuMemPoolGetAttribute", _POOL, effect=Effect.POOL_ATTRIBUTE, of=Memory.POOL),
-    memory(150, "cuArrayCreate_v2", _ALLOC),
-    memory(151, "cuArray3DCreate_v2", _ALLOC),
-    memory(152, "cuArrayDestroy", _FREE),
-    memory(153, "cuMipmappedArrayCreate", _ALLOC),
-    memory(154, "cuMipmappedArrayDestroy", _FREE),
-    memory(155, "cuIpcOpenMemHandle_v2", _ALLOC, variants=("cuIpcOpenMemHandle",)),
-    memory(156, "cuIpcCloseMemHandle", _FREE),
+    memory(150, "cuArrayCreate_v2", _ALLOC, size=BYTES_IN_ARRAY, of=Memory.ARRAY, beside=2),
+    memory(151, "cuArray3DCreate_v2", _ALLOC, size=BYTES_IN_ARRAY_3D, of=Memory.ARRAY, beside=2),
+    memory(152, "cuArrayDestroy", _FREE, of=Memory.ARRAY),
+    memory(
+        153, "cuMipmappedArrayCreate", _ALLOC, size=BYTES_IN_ARRAY_3D, factor=3, of=Memory.ARRAY, beside=2
+    ),
+    memory(154, "cuMipmappedArrayDestroy", _FREE, of=Memory.ARRAY),
+)
+
+# What another process, another GPU or another API made, at an address or behind a handle of this process.
+_ELSEWHERE = (
+    memory(
+        155,
+        "cuIpcOpenMemHandle_v2",
+        _ALLOC,
+        effect=Effect.MEMORY_HOLD,
+        of=Memory.SHARED,
+        variants=("cuIpcOpenMemHandle",),
+    ),
+    memory(156, "cuIpcCloseMemHandle", _FREE, of=Memory.SHARED),
+    memory(430, "cuMemPoolImportPointer", _ALLOC, effect=Effect.MEMORY_HOLD, of=Memory.SHARED),
+    memory(431, "cuMemPoolImportFromShareableHandle", _POOL),
+    memory(432, "cuImportExternalMemory", Family.ACCESS),
+    # f(address *out, external memory, {offset, size, ..} *)
+    memory(
+        433,
+        "cuExternalMemoryGetMappedBuffer",
+        _ALLOC,
+        size=BYTES_BEHIND,
+        factor=3,
+        offset=8,
+        of=Memory.EXTERNAL,
+    ),
+    memory(434, "cuExternalMemoryGetMappedMipmappedArray", _ALLOC, of=Memory.ARRAY),
+    memory(435, "cuDestroyExternalMemory", Family.ACCESS),
+    # f(handle *out, {devices, size, ..} *); each GPU's part is physical memory of its own
+    memory(436, "cuMulticastCreate", _ALLOC, size=BYTES_BEHIND, factor=2, offset=8, of=Memory.MULTICAST),
+    memory(447, "cuMulticastAddDevice", Family.ACCESS),
+    memory(437, "cuMulticastBindMem", Family.ACCESS),
+    memory(438, "cuMulticastBindMem_v2", Family.ACCESS, since="13.5"),
+    memory(439, "cuMulticastBindAddr", Family.ACCESS),
+    memory(440, "cuMulticastBindAddr_v2", Family.ACCESS, since="13.5"),
+    memory(441, "cuMulticastUnbind", Family.ACCESS),
+    memory(442, "cuMemExportToShareableHandle", Family.ACCESS),
+    memory(443, "cuMemPoolExportPointer", _POOL),
+    memory(444, "cuMemPoolExportToShareableHandle", _POOL),
+    memory(445, "cuIpcGetMemHandle", Family.ACCESS),
+    memory(446, "cuMemMapArrayAsync", _ALLOC, stream=3),
+)
+
+# Nodes say their size in CUDA_MEM_ALLOC_NODE_PARAMS, alone or behind the 16 bytes of a node's type.
+_OF_GRAPHS = (
+    memory(
+        450,
+        "cuGraphAddMemAllocNode",
+        Family.GRAPH,
+        size=BYTES_BEHIND,
+        factor=5,
+        offset=104,
+        effect=Effect.MEMORY_NODE,
+        of=Memory.GRAPH,
+    ),
+    memory(451, "cuGraphAddMemFreeNode", Family.GRAPH),
+    memory(
+        452,
+        "cuGraphAddNode",
+        Family.GRAPH,
+        size=BYTES_BEHIND,
+        factor=5,
+        offset=120,
+        effect=Effect.MEMORY_NODE,
+        of=Memory.GRAPH,
+    ),
+    memory(
+        453,
+        "cuGraphAddNode_v2",
+        Family.GRAPH,
+        size=BYTES_BEHIND,
+        factor=6,
+        offset=120,
+        effect=Effect.MEMORY_NODE,
+        of=Memory.GRAPH,
+        since="550",
+    ),
+    # No header of it was at hand: what its node allocates is not read.
+    memory(456, "cuGraphAddNode_v3", Family.GRAPH, since="13.5"),
+    memory(454, "cuDeviceGetGraphMemAttribute", _POOL, effect=Effect.POOL_ATTRIBUTE, of=Memory.GRAPH),
+    memory(455, "cuDeviceGraphMemTrim", _POOL, effect=Effect.POOL_FORGOTTEN, of=Memory.GRAPH),
 )
 
 _COPIES = (
@@ -121,4 +205,4 @@ _FILLS = (
     fill(165, "cuMemsetD2D32Async", element_bytes=4, size=4, factor=5, stream=6),
 )
 
-MEMORY_CALLS: tuple[CallSpec, ...] = (*_ALLOCATIONS, *_COPIES, *_FILLS)
+MEMORY_CALLS: tuple[CallSpec, ...] = (*_ALLOCATIONS, *_ELSEWHERE, *_OF_GRAPHS, *_COPIES, *_FILLS)

@@ -58,12 +58,13 @@ def memory(
     effect: Effect = Effect.NONE,
     of: Memory = Memory.NONE,
     beside: int = 0,
+    offset: int = 0,
     variants: tuple[str, ...] = (),
     tier: Tier = Tier.T0,
     since: str = "",
 ) -> CallSpec:
     """Takes or gives back memory, addresses or a pool. What is `of` a kind is in the memory ledger; `beside`
-    is where its pitch, properties or handle stand.
+    is where its pitch, properties or handle stand, `offset` where its size is of `BYTES_BEHIND`.
     """
     if of and not effect:
         effect = Effect.MEMORY_FREE if family is Family.FREE else Effect.MEMORY_NEW
@@ -79,6 +80,7 @@ def memory(
         effect=effect,
         detail=of,
         device_argument=beside,
+        bytes_offset=offset,
         is_essential=essential,
         tier=tier,
         since=since,

@@ -67,6 +67,15 @@ _ALLOCATIONS = (
     memory(220, "cudaFreeMipmappedArray", _FREE),
     memory(221, "cudaIpcOpenMemHandle", _ALLOC),
     memory(222, "cudaIpcCloseMemHandle", _FREE),
+    memory(460, "cudaImportExternalMemory", Family.ACCESS),
+    memory(461, "cudaExternalMemoryGetMappedBuffer", _ALLOC),
+    memory(462, "cudaExternalMemoryGetMappedMipmappedArray", _ALLOC),
+    memory(463, "cudaDestroyExternalMemory", Family.ACCESS),
+    memory(464, "cudaMemPoolImportPointer", _ALLOC),
+    memory(465, "cudaGraphAddMemAllocNode", _GRAPH),
+    memory(466, "cudaGraphAddMemFreeNode", _GRAPH),
+    memory(467, "cudaDeviceGetGraphMemAttribute", _POOL),
+    memory(468, "cudaDeviceGraphMemTrim", _POOL),
 )
 
 # A copy's direction is an argument of it (cudaMemcpyKind): by the call alone it is unknown.

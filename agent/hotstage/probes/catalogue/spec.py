@@ -27,6 +27,11 @@ BYTES_IN_2D, BYTES_IN_3D, BYTES_IN_BATCH = 64, 65, 66
 """The size is in memory: width × height of a CUDA_MEMCPY2D, width × height × depth of a CUDA_MEMCPY3D behind
 the first argument (cuda.h); the sum of as many sizes behind the third argument as the fourth one says.
 """
+BYTES_IN_ARRAY, BYTES_IN_ARRAY_3D, BYTES_BEHIND = 67, 68, 69
+"""The size is in memory: what a CUDA_ARRAY_DESCRIPTOR or CUDA_ARRAY3D_DESCRIPTOR behind the second argument
+makes of it, with as many levels as argument `factor_argument` says; a number of 8 bytes, `bytes_offset`
+behind the address in argument `factor_argument`.
+"""
 
 GRID_IN_LAUNCH_CONFIG = 64
 """The grid is the first three members behind the first argument (CUlaunchConfig in cuda.h)."""
@@ -35,7 +40,14 @@ RANKS_IN_ORDER = 64
 """The first argument has a communicator for each rank, in order (ncclCommInitAll)."""
 
 _LAST_STACK_ARGUMENT = 9
-_SIZES_IN_MEMORY = (BYTES_IN_2D, BYTES_IN_3D, BYTES_IN_BATCH)
+_SIZES_IN_MEMORY = (
+    BYTES_IN_2D,
+    BYTES_IN_3D,
+    BYTES_IN_BATCH,
+    BYTES_IN_ARRAY,
+    BYTES_IN_ARRAY_3D,
+    BYTES_BEHIND,
+)
 
 
 def by_machine(*, x86_64: int, aarch64: int) -> int:
@@ -128,6 +140,8 @@ class Effect(IntEnum):
     GRAPH = 23
     COMMUNICATOR_ASKED = 28
     GROUP = 29
+    MEMORY_NODE = 30
+    POOL_FORGOTTEN = 31
 
 
 class Memory(IntEnum):
@@ -143,6 +157,11 @@ class Memory(IntEnum):
     MAPPED = 7
     RESERVED = 8
     IMPORTED = 9
+    ARRAY = 10
+    SHARED = 11
+    GRAPH = 12
+    EXTERNAL = 13
+    MULTICAST = 14
 
 
 class ContextEnd(IntEnum):
@@ -256,6 +275,8 @@ class CallSpec:
     """Probed on rung P too, where every probe costs 0.1 s to detach."""
     type_argument: int = 0
     """Where the type stands that `bytes_argument` counts elements of (ncclDataType_t)."""
+    bytes_offset: int = 0
+    """Of `BYTES_BEHIND`."""
     rank_argument: int = 0
     """Of a new communicator's rank; its size is in `factor_argument`."""
     no_error: int = 0
@@ -289,6 +310,8 @@ class CallSpec:
             and not 0 <= self.stream_argument <= _LAST_STACK_ARGUMENT
         ):
             raise ValueError(f"{self.name}: no way to read a stream from argument {self.stream_argument}")
+        if bool(self.bytes_offset) != (self.bytes_argument == BYTES_BEHIND):
+            raise ValueError(f"{self.name}: an offset goes with a size behind an argument alone")
         if self.function_argument and not self.is_launch_class:
             raise ValueError(f"{self.name}: only launches have a function")
         if self.grid_argument not in (0, 2, GRID_IN_LAUNCH_CONFIG):
@@ -367,7 +390,7 @@ def call_spec_table(libraries: tuple[LibrarySpec, ...]) -> NDArray[np.void]:
             row["step"] = call.step
             row["grid_argument"] = call.grid_argument
             row["detail"] = call.detail
-            row["type_argument"] = call.type_argument
+            row["type_argument"] = call.type_argument or call.bytes_offset
             row["rank_argument"] = call.rank_argument
             row["no_error"] = call.no_error
             row["answer"] = call.answer

@@ -54,6 +54,9 @@ PROGRAMS: dict[Rung, dict[PointKind, tuple[Side, ...]]] = {
     Rung.PERF: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_PAIR, PointKind.OUTER: _OUTER_PAIR},
 }
 
+TAKE_OUT = "ledger_take_out"
+"""Run by user space, under bcc alone: takes an entry out of the memory ledger."""
+
 MAPS = (
     "settings",
     "call_specs",
@@ -86,6 +89,7 @@ MAPS = (
     "memory_stages",
     "memory_pools",
     "primary_contexts",
+    "ledger_notes",
     "torch_blocks",
     "torch_segments",
     "torch_devices",

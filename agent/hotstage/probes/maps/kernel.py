@@ -65,7 +65,8 @@ class Forgotten:
 class KernelMaps:
     """Every map of the counting and marks programs. One thread reads it."""
 
-    def __init__(self, fds: Mapping[str, int]) -> None:
+    def __init__(self, fds: Mapping[str, int], take_out: int | None = None) -> None:
+        """`take_out`: `ledger_take_out`, where the programs need it."""
         self._fds = dict(fds)
         self._threads = HashReader(fds["threads"], _TID_DTYPE, layout.THREAD_STATE_DTYPE)
         self._requests = HashReader(
@@ -94,7 +95,7 @@ class KernelMaps:
         """Rules, functions and streams of unmarked work."""
         self.bursts = BurstMaps(fds)
         """Bursts of unmarked launches, and which of them are prefill and decode."""
-        self.ledger = LedgerMaps(fds)
+        self.ledger = LedgerMaps(fds, take_out)
         """What memory is allocated."""
         self.communicators = CommunicatorMaps(fds)
         """NCCL's, and which processes the runtime does not count in."""
@@ -295,6 +296,19 @@ class KernelMaps:
             left = max(0, held.get(int(pid), 0) - int(count))
             bpf.update(self._fds["request_counts"], struct.pack("<I", pid), struct.pack("<Q", left))
         return len(rows)
+
+    def drop_memory(self, pids: Collection[int] | None) -> None:
+        """Take out what these processes (None: all) have in the ledger, while no program runs for them: what
+        they free from here on nobody sees.
+        """
+        holders, shares = (rows.copy() for rows in self._shares.read())
+        everyone = np.union1d(holders["tgid"], self.ledger.read().sums[0]["tgid"])
+        chosen = everyone if pids is None else np.fromiter(pids, np.uint32, len(pids))
+        self.ledger.forget(chosen.tolist())
+        shares["held"][:, Share.ALLOCATIONS] = 0
+        for holder, share in zip(holders, shares, strict=True):
+            if holder["tgid"] in chosen:
+                bpf.update(self._fds["process_shares"], holder.tobytes(), share.tobytes())
 
     def bytes_by_map(self) -> dict[str, int]:
         """Memory that each map holds in the kernel, as it accounts for it."""

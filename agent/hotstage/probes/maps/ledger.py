@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.probes.maps.layout import DEVICE_KEY_DTYPE, FUNCTION_KEY_DTYPE
+from hotstage.probes.maps.ledger_notes import LedgerNotes
 from hotstage.probes.maps.reader import HashReader
 
 ALLOCATION_KEY_DTYPE = np.dtype([("address", "<u8"), ("tgid", "<u4"), ("space", "<u4")])
@@ -54,6 +55,7 @@ MEMORY_SUM_DTYPE = np.dtype(
             "failed_ns",
             "refilled_count",
             "last_freed_bytes",
+            "unsized_count",
         )
     ]
 )
@@ -102,15 +104,18 @@ class LedgerRows:
 
 
 class LedgerMaps:
-    """`allocations` is read again only when a sum has moved since the last read."""
+    """`allocations` is read again only when a sum has moved since the last read. `take_out` is the program
+    that follows notes (`ledger_notes.py`), None where the programs need none.
+    """
 
-    def __init__(self, fds: Mapping[str, int]) -> None:
+    def __init__(self, fds: Mapping[str, int], take_out: int | None = None) -> None:
         self._lock = threading.Lock()
         self._allocations = HashReader(fds["allocations"], ALLOCATION_KEY_DTYPE, ALLOCATION_DTYPE)
         self._sums = HashReader(fds["memory_sums"], MEMORY_KEY_DTYPE, MEMORY_SUM_DTYPE)
         self._stages = HashReader(fds["memory_stages"], MEMORY_STAGE_KEY_DTYPE, MEMORY_STAGE_DTYPE)
         self._pools = HashReader(fds["memory_pools"], FUNCTION_KEY_DTYPE, MEMORY_POOL_DTYPE)
         self._primaries = HashReader(fds["primary_contexts"], DEVICE_KEY_DTYPE, PRIMARY_CONTEXT_DTYPE)
+        self._notes = LedgerNotes(fds["ledger_notes"], take_out)
         self._moves = b""
         self._last: Pair = np.zeros(0, ALLOCATION_KEY_DTYPE), np.zeros(0, ALLOCATION_DTYPE)
 
@@ -122,6 +127,7 @@ class LedgerMaps:
     def read(self) -> LedgerRows:
         """Everything, as of now. Raises OSError."""
         with self._lock:
+            self._notes.follow(self._allocations.read)
             sums, stages, pools = (
                 _copied(reader.read()) for reader in (self._sums, self._stages, self._pools)
             )
@@ -145,6 +151,7 @@ class LedgerMaps:
         """Take out all of processes that have gone; their last sums, whose live bytes went with them."""
         gone = np.fromiter(pids, np.uint32, len(pids))
         with self._lock:
+            self._notes.follow(self._allocations.read)
             keys, sums = _copied(self._sums.read())
             is_theirs = np.isin(keys["tgid"], gone)
             for reader in (self._allocations, self._sums, self._stages, self._pools, self._primaries):
@@ -158,7 +165,9 @@ def _begun(keys: NDArray[np.void], contexts: NDArray[np.void]) -> frozenset[int]
 
 
 def _copied(rows: Pair) -> Pair:
-    return rows[0].copy(), rows[1].copy()
+    """Rows of fields are dear to copy, the same bytes are not."""
+    keys, values = (each.view(np.uint8).copy().view(each.dtype) for each in rows)
+    return keys, values
 
 
 def _moves(sums: Pair) -> bytes:

@@ -190,7 +190,8 @@ class Restraint:
 
 def end_work(maps: KernelMaps, threads_fd: int, counted: Counted, pids: Collection[int] | None) -> None:
     """What processes (None: all) had in flight when their probes went: calls are made and counted, requests
-    are gone, no thread is in a stage. Only while no program runs for them; the caller holds the maps' lock.
+    are gone, no thread is in a stage, and of their memory nothing is known from here on. Only while no
+    program runs for them; the caller holds the maps' lock.
     """
     threads = maps.threads()
     if pids is not None:
@@ -198,3 +199,4 @@ def end_work(maps: KernelMaps, threads_fd: int, counted: Counted, pids: Collecti
     counted.keep_open_calls(threads)
     rest(threads_fd, threads)
     maps.drop_requests(pids)
+    maps.drop_memory(pids)

@@ -13,17 +13,23 @@ EXPORTS = Path(__file__).parent / "exports"
 _MEMORY = r"(?:Alloc|Free|cpy|Cpy|emset|Prefetch)"
 _WAITS = r"Synchronize|WaitEvent|WaitValue|Event(?:Record|Create|Destroy|ElapsedTime)|(?:Event|Stream)Query"
 _GRAPHS = r"[cC]apture|Instantiate|Graph(?:Exec)?(?:Destroy|Update|Upload)"
+_ELSEWHERE = (
+    r"Multicast|(?:Import|Export)(?:Pointer|ToShareable|FromShareable)|ExternalMemory|IpcGetMem|MappedPointer"
+)
+_OF_GRAPHS = r"GraphMem(?:Attribute|Trim)|GraphAddMem(?:Alloc|Free)|GraphAddNode"
 _CONTEXTS = r"Ctx(?:Create|Destroy|Release|Reset|Retain|Detach|Push|Pop|SetCurrent)|Stream(?:Create|Destroy)"
 
 WORK = {
     "libcuda": re.compile(
         rf"Launch|AddCallback|{_MEMORY}|{_WAITS}|{_GRAPHS}|{_CONTEXTS}|(?:Module|Library)(?:Load|Unload)"
+        rf"|{_ELSEWHERE}|{_OF_GRAPHS}|LogicalEndpoint"
         r"|Mem(?:Create|Release|Map|Unmap)|AddressReserve|Pool(?:Create|Destroy|Trim|GetAttribute)|HostRegister|HostUnregister"
         r"|Array(?:Create|Destroy)|Array3DCreate|MemSetAccess|MemImport|IpcOpenMem|IpcCloseMem"
         r"|GetUuid_v2|GetFunction$|LibraryGetKernel$"
     ),
     "libcudart": re.compile(
         rf"Launch|AddCallback|[mM]alloc|{_MEMORY}|{_WAITS}|{_GRAPHS}|Stream(?:Create|Destroy)|DeviceReset|IpcOpenMem|IpcCloseMem"
+        rf"|{_ELSEWHERE}|{_OF_GRAPHS}"
         r"|Pool(?:Create|Destroy|Trim)|Host(?:Register|Unregister)|SetDevice$"
     ),
     "libnccl": re.compile(

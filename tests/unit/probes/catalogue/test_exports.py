@@ -29,7 +29,12 @@ IGNORED: dict[str, tuple[tuple[str, str], ...]] = {
         (r"cuGraph(Add|Exec|Mem|Event)?\w*Node\w*", "describes a graph; its launches are what runs"),
         (r"cuGreenCtxWaitEvent|cuCtxWaitEvent", "orders a whole context, used by nothing known"),
         (r"cuMemGetAllocation\w+", "asks about memory"),
-        (r"cuMemMapArrayAsync(_ptsz)?", "sparse textures"),
+        (r"cuMulticastGetGranularity|cuDeviceSetGraphMemAttribute", "asks, or sets a high mark back"),
+        (
+            r"cuGraphicsResourceGetMappedPointer_v2",
+            "memory of graphics, given back by an unmap of its resource",
+        ),
+        (r"cuLogicalEndpoint\w+", "an address for other hosts of memory that has a row already"),
         (r"cu(GL|VDPAU)CtxCreate(_v2)?", "contexts for graphics"),
         (r"cuCtxResetPersistingL2Cache", "a cache, no context"),
         (r"cuTensorMapSetAllocationClass", "describes a tensor"),
@@ -49,6 +54,15 @@ IGNORED: dict[str, tuple[tuple[str, str], ...]] = {
             "asks about a capture, or changes its edges",
         ),
         (r"cudaThreadExchangeStreamCaptureMode", "says what a capture forbids"),
+        (r"cudaDeviceSetGraphMemAttribute", "sets a high mark back"),
+        (
+            r"cudaGraphicsResourceGetMappedPointer",
+            "memory of graphics, given back by an unmap of its resource",
+        ),
+        (
+            r"cuda(IpcGetMemHandle|MemPool(Export|ImportFrom)\w+)",
+            "a name for another process of what has a row",
+        ),
     ),
     "libnccl": (
         (

@@ -7,12 +7,8 @@ import numpy as np
 
 from hotstage.probes.catalogue.spec import Memory
 from hotstage.probes.maps.ledger import ALLOCATION_DTYPE, ALLOCATION_KEY_DTYPE
-from hotstage.probes.memory_sample import (
-    PAGE_BYTES,
-    AgeTable,
-    age_histograms,
-    page_rows,
-)
+from hotstage.probes.memory_groups import AllocationGroups, kind_codes
+from hotstage.probes.memory_sample import PAGE_BYTES
 
 MIB = 1 << 20
 
@@ -28,7 +24,7 @@ def allocations(*rows):
 
 
 def test_pages_are_counted_once_though_several_allocations_lie_in_them():
-    found = page_rows(
+    found = AllocationGroups(
         allocations(
             (1, 0, MIB, Memory.DEVICE, 0, 1),
             (1, MIB, MIB // 2, Memory.DEVICE, 0, 1),
@@ -38,7 +34,7 @@ def test_pages_are_counted_once_though_several_allocations_lie_in_them():
             (1, 4 * PAGE_BYTES, MIB, Memory.PHYSICAL, 0, 1),
         )
     )
-    assert found.tolist() == [
+    assert found.pages.tolist() == [
         (1, 0, MIB + MIB // 2 + 2, 3 * PAGE_BYTES),
         (1, 1, MIB, PAGE_BYTES),
         (2, 0, 7, PAGE_BYTES),
@@ -46,35 +42,38 @@ def test_pages_are_counted_once_though_several_allocations_lie_in_them():
 
 
 def test_nothing_lies_in_no_page():
-    assert len(page_rows(allocations())) == 0
+    assert len(AllocationGroups(allocations()).pages) == 0
 
 
 def test_the_oldest_and_the_median_of_each_group():
-    ages = AgeTable(np.array([7, 9, 7, 7], np.uint64), np.array([50, 5, 10, 30], np.uint64))
-    oldest, median = ages.of(np.array([7, 8, 9], np.uint64))
+    kinds = (Memory.DEVICE, 50), (Memory.HOST, 5), (Memory.DEVICE, 10), (Memory.DEVICE, 30)
+    groups = AllocationGroups(
+        allocations(*((7, place, 1, kind, 0, since_ns) for place, (kind, since_ns) in enumerate(kinds)))
+    )
+    asked = np.zeros(3, ALLOCATION_DTYPE)
+    asked["kind"] = Memory.DEVICE, Memory.POOL, Memory.HOST
+    oldest, median = groups.by_kind.of(kind_codes(np.full(3, 7, np.uint32), asked))
     assert oldest.tolist() == [10, 0, 5]
     assert median.tolist() == [30, 0, 5]
-    assert AgeTable(np.zeros(0, np.uint64), np.zeros(0, np.uint64)).of(np.zeros(2, np.uint64))[
-        0
-    ].tolist() == [0, 0]
+    nothing = AllocationGroups(allocations()).by_kind.of(np.zeros(2, np.uint64))
+    assert [each.tolist() for each in nothing] == [[0, 0], [0, 0]]
 
 
 def test_allocations_by_age():
     now_ns = 4000 * 10**9
-    found = age_histograms(
+    found = AllocationGroups(
         allocations(
             (1, 0, 100, Memory.DEVICE, 0, now_ns - 10**8),
             (1, 1, 200, Memory.POOL, 0, now_ns - 30 * 10**9),
             (1, 2, 400, Memory.DEVICE, 0, 1),
             (1, 3, 800, Memory.HOST, 255, 1),
-        ),
-        now_ns,
-    )
+        )
+    ).ages(now_ns)
     assert list(found) == [(1, 0)]
     assert found[1, 0].tolist() == [[1, 0, 1, 0, 0, 1], [100, 0, 200, 0, 0, 400]]
 
 
-def test_ten_thousand_allocations_are_grouped_in_milliseconds(benchmark_seconds=0.05):
+def test_ten_thousand_allocations_are_grouped_in_milliseconds(benchmark_seconds=0.02):
     import time
 
     rng = np.random.default_rng(11)
@@ -87,7 +86,6 @@ def test_ten_thousand_allocations_are_grouped_in_milliseconds(benchmark_seconds=
     best = benchmark_seconds
     for _ in range(5):
         began = time.perf_counter()
-        page_rows((keys, values)), age_histograms((keys, values), 2 * 10**9)
-        AgeTable(values["since_ns"], values["since_ns"])
+        AllocationGroups((keys, values)).ages(2 * 10**9)
         best = min(best, time.perf_counter() - began)
     assert best < benchmark_seconds
