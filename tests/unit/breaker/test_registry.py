@@ -150,3 +150,10 @@ def test_restored_records_are_stale_until_the_first_look(host):
     host.tick()
     assert not host.set.records[0].is_stale
     assert NAMES.instances[I0] == "i-0"
+
+
+def test_a_conflict_is_a_hard_fact_at_the_first_look_and_one_of_estimated_tokens_none(host):
+    host.tick()
+    guess = window("token_conflict", severity=Severity.info, instance="i-1", pid=101)
+    (moved,) = host.tick(window("token_conflict", instance="i-0", pid=100), guess)
+    assert (moved.name, moved.to_state) == ("instance:i-0", "open")
