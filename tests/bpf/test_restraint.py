@@ -214,6 +214,31 @@ def test_a_denied_library_is_left_alone_and_coverage_names_the_entry(
     assert first_bytes(first.pid, denied, launch_offset(denied))[0] == 0x74
 
 
+def test_a_switch_that_is_thrown_again_and_again_and_a_second_agent_leave_counts_exact(
+    tmp_path: Path, start_engine: StartEngine, start_target: Callable[[], Target]
+) -> None:
+    library = build_library(tmp_path)
+    target = start_target()
+    target.open(library)
+    first = start_engine()
+    wait_until(is_covered(first, target.pid), "the target is attached")
+    held = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(10):
+        first.restraint.let_go("a test")
+        first.restraint.take_up()
+    wait_until(is_covered(first, target.pid), "it is attached again")
+    assert len(list(Path("/proc/self/fd").iterdir())) <= held + 1  # the one that lists them
+    second = start_engine()
+    wait_until(is_covered(second, target.pid), "the second one attaches, too")
+    target.call("cuLaunchKernel", 211)
+    target.call("cuMemAlloc_v2", 101)
+    for engine in (first, second):
+        assert (counted(engine, target.pid), counted(engine, target.pid, "cuMemAlloc_v2")) == (211, 101)
+    second.close()
+    target.call("cuMemAlloc_v2", 7)
+    assert counted(first, target.pid, "cuMemAlloc_v2") == 108
+
+
 def test_map_memory_is_told_by_map(start_engine: StartEngine) -> None:
     engine = start_engine()
     by_map = engine.coverage().map_bytes

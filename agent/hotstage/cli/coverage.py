@@ -99,10 +99,11 @@ def _since(process: Document, body: Document) -> str | None:
 
 
 def _libraries(process: Document) -> str:
-    return ", ".join(
+    told = Counter(
         f"{lib['kind']} {lib['attached'] if lib['state'] == 'attached' else lib['state']}"
         for lib in process["libraries"]
     )
+    return ", ".join(_some([f"{count} × {what}" if count > 1 else what for what, count in told.items()]))
 
 
 def _unwatched(body: Document) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.catalogue.spec import Family, Layer
@@ -16,7 +17,7 @@ from hotstage.probes.maps.layout import CALLS_MAX
 from hotstage.probes.samples import CallSample
 from hotstage.stages.labels import StageLabels
 from hotstage.stages.pulse import Rows
-from hotstage.stages.stage import NO_STAGE
+from hotstage.stages.stage import NO_STAGE, OWN_STAGES
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -31,6 +32,11 @@ _WAITS = (
 )
 """What a call waits for, in the order of `Counts`: the GPU's work, data, memory."""
 _COUNTED = ("calls", "launches", "unattributed", "errors", "errors_oom", "sync_ns", "copy_ns", "alloc_ns")
+_MOVING = [_COUNTED.index(name) for name in ("calls", "sync_ns", "copy_ns", "alloc_ns")]
+"""A call that returns is not counted again, so its time may come without a count."""
+
+_Totals = tuple[NDArray[np.uint64], NDArray[np.int64]]
+"""pid << 16 | stage << 8 | modality (G,), ascending, and their counts (G, 8) in the order of `Counts`."""
 
 
 @dataclass(slots=True)
@@ -83,7 +89,7 @@ class CallRates:
         self._is_launch = _table({Family.LAUNCH, Family.GRAPH_LAUNCH})
         self._is_mark = _table({Family.MARK})
         self._waits = [_table(families) for families in _WAITS]
-        self._before: dict[tuple[int, int, int], tuple[int, ...]] | None = None
+        self._before: _Totals | None = None
         self._at_ns = 0
         self._recent: deque[_Interval] = deque()
         # Sums over `_recent`, kept up to date: most intervals stay from one second to the next.
@@ -103,15 +109,16 @@ class CallRates:
             return
         now = self._grouped(sample)
         if self._before is not None:
-            interval = _Interval(sample.at_ns, (sample.at_ns - self._at_ns) / 1e9)
-            for key, totals in now.items():
-                before = self._before.get(key, (0,) * len(_COUNTED))
-                grew = Counts(*(max(total - told, 0) for total, told in zip(totals, before, strict=True)))
-                if not grew.is_nothing:
-                    pid, stage, modality = key
-                    interval.by_pid.setdefault(pid, Counts()).add(grew)
-                    code = labels.label_of(pid, stage), modality
-                    interval.by_stage.setdefault(code, Counts()).add(grew)
+            codes, grew = _grown(self._before, now)
+            interval = _Interval(
+                sample.at_ns,
+                (sample.at_ns - self._at_ns) / 1e9,
+                {int(pid): counts for pid, counts in _summed(codes >> np.uint64(16), grew)},
+                {
+                    (int(code) >> 8, int(code) & 0xFF): counts
+                    for code, counts in _summed(_labelled(codes, labels), grew)
+                },
+            )
             for rows in shares:
                 _move_shares(interval.by_stage, rows, labels)
             self._recent.append(interval)
@@ -151,9 +158,9 @@ class CallRates:
         _add_each(self._by_pid, interval.by_pid, times)
         _add_each(self._by_stage, interval.by_stage, times)
 
-    def _grouped(self, sample: CallSample) -> dict[tuple[int, int, int], tuple[int, ...]]:
-        """(pid, stage, modality) → cumulative counts, in the order of `Counts`. Marks are not calls, and of
-        the layers of a process only one counts: the runtime where its driver is not seen.
+    def _grouped(self, sample: CallSample) -> _Totals:
+        """Cumulative counts by pid, stage and modality. Marks are not calls, and of the layers of a process
+        only one counts: the runtime where its driver is not seen.
         """
         keys, stats = sample.keys, sample.stats
         wanted = ~self._is_mark[np.minimum(keys["call"], CALLS_MAX - 1)]
@@ -161,23 +168,49 @@ class CallRates:
         has_driver = np.isin(keys["tgid"], np.unique(keys["tgid"][is_driver]))
         wanted &= is_driver | ((keys["layer"] == Layer.RUNTIME) & ~has_driver)
         keys, stats = keys[wanted], stats[wanted]
-        if len(keys) == 0:
-            return {}
         code = keys["tgid"].astype(np.uint64) << 16 | keys["stage"].astype(np.uint64) << 8 | keys["modality"]
         distinct, inverse = np.unique(code, return_inverse=True)
         call = np.minimum(keys["call"], CALLS_MAX - 1)
         launches = np.where(self._is_launch[call], stats["count"], 0)
         bare = np.where(keys["stage"] == NO_STAGE, launches, 0)
         waits = [np.where(is_wait[call], stats["total_ns"], 0) for is_wait in self._waits]
-        columns = []
-        for values in (stats["count"], launches, bare, stats["errors"], stats["errors_oom"], *waits):
-            total = np.zeros(len(distinct), np.uint64)
-            np.add.at(total, inverse, values.astype(np.uint64))
-            columns.append(total.tolist())
-        return {
-            (each >> 16, each >> 8 & 0xFF, each & 0xFF): totals
-            for each, totals in zip(distinct.tolist(), zip(*columns, strict=True), strict=True)
-        }
+        totals = np.zeros((len(distinct), len(_COUNTED)), np.int64)
+        for place, values in enumerate(
+            (stats["count"], launches, bare, stats["errors"], stats["errors_oom"], *waits)
+        ):
+            np.add.at(totals[:, place], inverse, values.astype(np.int64))
+        return distinct, totals
+
+
+def _grown(before: _Totals, now: _Totals) -> _Totals:
+    """What came since, of those that moved. A sum that fell adds nothing."""
+    codes, totals = now
+    known, told = before
+    grew = totals.copy()
+    if len(known):
+        at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+        is_known = known[at] == codes
+        grew[is_known] = np.maximum(totals[is_known] - told[at[is_known]], 0)
+    has_moved = grew[:, _MOVING].any(axis=1)
+    return codes[has_moved], grew[has_moved]
+
+
+def _labelled(codes: NDArray[np.uint64], labels: StageLabels) -> NDArray[np.uint64]:
+    """pid << 16 | stage << 8 | modality → label << 8 | modality; pinned stages are their own labels."""
+    labelled = codes & np.uint64(0xFFFF)
+    stage = labelled >> np.uint64(8)
+    for row in np.flatnonzero((stage >= OWN_STAGES.start) & (stage < OWN_STAGES.stop)).tolist():
+        label = labels.label_of(int(codes[row]) >> 16, int(stage[row]))
+        labelled[row] = label << 8 | int(codes[row]) & 0xFF
+    return labelled
+
+
+def _summed(codes: NDArray[np.uint64], grew: NDArray[np.int64]) -> Iterable[tuple[int, Counts]]:
+    """Rows of one code added up."""
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    sums = np.zeros((len(distinct), grew.shape[1]), np.int64)
+    np.add.at(sums, inverse, grew)
+    return ((code, Counts(*row)) for code, row in zip(distinct.tolist(), sums.tolist(), strict=True))
 
 
 def _move_shares(by_stage: dict[tuple[int, int], Counts], shares: Rows, labels: StageLabels) -> None:

@@ -190,9 +190,10 @@ class Attachments:
             ]
             for held in due:
                 self._forget(held)
-        with self._attaching:
+        with self._attaching:  # all at once: the kernel waits for each, and a user may have brought hundreds
+            detach(link for held in due for link in self._links(held))
             for held in due:
-                self._release(held)
+                discard_candidate(held.candidate)
 
     # ---- asked by anybody
 
@@ -347,7 +348,3 @@ class Attachments:
     def _links(self, held: HeldLibrary) -> tuple[Link, ...]:
         """All that holds it in the kernel."""
         return held.attachment.links if held.attachment is not None else ()
-
-    def _release(self, held: HeldLibrary) -> None:
-        detach(self._links(held))
-        discard_candidate(held.candidate)
