@@ -8,6 +8,7 @@ reach. Pure: nothing is asked or printed here.
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from hotstage.api.top_types import Top
+from hotstage.cli.memory import size
 from hotstage.cli.terminal import clock_time, plain, seconds
 from hotstage.cli.top.views import PROCESSES, Column, Style, View, rate, share
 
@@ -52,22 +54,30 @@ class Trouble:
 
 
 def heading(top: Top, width: int) -> list[Line]:
-    """Who watches what, the host's sums, and what was lost: as much of each line as fits."""
+    """How it stands, what is watched and what is not, what that costs, the host's sums, and what was lost: a
+    line each, as much of it as fits.
+    """
     host = top.host
     kinds = ", ".join(dict.fromkeys(host.windows_open))
     is_off = host.probes == "off"
-    governor: Span = (f"governor {_governor(top)}", "warning" if host.governor == "off" else "")
+    left_out = _left_out(top)
     lines = [
         _line(
             [
                 (f"host {host.host}", "bold"),
                 (f"rung {host.rung}, {host.loader}", ""),
                 (f"probes {host.probes}", "warning" if is_off else ""),
-                *([governor] if host.governor == "off" else []),
                 (f"windows open {len(host.windows_open)}{f': {kinds}' if kinds else ''}", _warn(kinds)),
-                (f"agent {share(host.agent_cpu_ratio)} of a core", ""),
-                *([governor] if host.governor != "off" else []),
                 (clock_time(top.at), "dim"),
+            ],
+            width,
+        ),
+        _line(
+            [
+                (f"watched: {host.processes_watched} processes", ""),
+                (f"left out: {left_out or 'none'}", _warn(left_out)),
+                *_cost(top),
+                (f"agent {share(host.agent_cpu_ratio)} of a core, {size(host.agent_rss_bytes)}", ""),
             ],
             width,
         ),
@@ -79,7 +89,6 @@ def heading(top: Top, width: int) -> list[Line]:
                 (f"{rate(host.errors_per_second)} errors/s", _warn(host.errors_per_second)),
                 (f"without a stage {share(host.unattributed_ratio)}", ""),
                 (f"now: requests in flight {rate(host.requests_in_flight)}", ""),
-                (f"processes {host.processes_watched}", ""),
             ],
             width,
         ),
@@ -134,14 +143,28 @@ def last_first_row(top: Top, choice: Choice, size: tuple[int, int], trouble: Tro
     return max(0, len(choice.view.rows(top)) - max(1, size[1] - above - 2))
 
 
-def _governor(top: Top) -> str:
+def _left_out(top: Top) -> str:
+    """`2 off, 1 failed`: processes of which not all is watched; `hotstage coverage` has the reasons."""
+    told = Counter(each.state for each in top.processes if each.state not in (None, "attached"))
+    return ", ".join(f"{count} {plain(str(state))}" for state, count in told.most_common())
+
+
+def _cost(top: Top) -> list[Span]:
+    """What the probes cost the dearest process, and what is done about it."""
     host = top.host
-    if host.governor == "off":
-        return "off"
-    if host.governor is None or host.governor_limit_ratio is None:
-        return "none"
+    known = [each.probe_cost_ratio for each in top.processes if each.probe_cost_ratio is not None]
     spared = sum(each.probe_level not in (None, "full") for each in top.processes)
-    return f"{host.governor}, limit {host.governor_limit_ratio:.0%}, {spared} spared"
+    cost = f"probes cost at most {share(max(known))} of a process" if known else "probes' cost unknown"
+    if host.probes == "off":
+        return []
+    if host.governor == "off":
+        return [("governor off", "warning"), (cost, "")]
+    if host.governor is None or host.governor_limit_ratio is None:
+        return [(cost, "")]
+    return [
+        (cost, ""),
+        (f"governor on, limit {host.governor_limit_ratio:.0%}, {spared} spared", _warn(spared)),
+    ]
 
 
 def _losses(top: Top, width: int) -> list[Line]:

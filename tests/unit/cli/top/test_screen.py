@@ -64,11 +64,23 @@ def test_a_narrow_screen_gives_up_what_matters_least():
 def test_a_governor_that_is_off_is_said_where_there_is_little_room():
     top = top_with(kinds=("gpu_xid", "stage_latency"))
     top = msgspec.structs.replace(top, host=msgspec.structs.replace(top.host, governor="off"))
-    assert "governor off" in lines(top, size=(100, 24))[0]
+    assert "governor off" in lines(top, size=(100, 24))[1]
 
 
 def test_the_heading_says_of_which_time_rates_are():
-    assert lines(top_with(), size=(60, 12))[1].startswith("means of 10 s:")
+    assert lines(top_with(), size=(60, 12))[2].startswith("means of 10 s:")
+
+
+def test_the_heading_says_what_is_watched_and_what_is_left_out():
+    top = top_with(processes=3)
+    rows = [
+        msgspec.structs.replace(row, state=state)
+        for row, state in zip(top.processes, ("off", "failed", "off"), strict=True)
+    ]
+    assert lines(top, size=(80, 24))[1].startswith("watched: 3 processes  left out: none")
+    assert (
+        "left out: 2 off, 1 failed" in lines(msgspec.structs.replace(top, processes=rows), size=(80, 24))[1]
+    )
 
 
 def test_a_column_to_sort_by_may_be_begun():
