@@ -120,8 +120,18 @@ class BatchShares:
     def _settle(self, shares: Rows, requests: Rows, finished: Rows) -> None:
         """Shares to the requests they belong to, then what each is held to have had into its row."""
         fresh = np.concatenate([self._early, shares]) if len(self._early) else shares
+        if len(fresh):
+            self._take(fresh, _Known(requests, finished))
+        if len(self._held) == 0:
+            return
+        is_over, is_flying = _add(finished, self._held), _add(requests, self._held)
+        held, is_flying = self._held[~is_over], is_flying[~is_over]
+        held["misses"] = np.where(is_flying, 0, held["misses"] + 1)
+        self._held = held[held["misses"] <= _MISSES_BEFORE_GONE]
+
+    def _take(self, fresh: Rows, known: _Known) -> None:
+        """Those whose request is known; the others get one more look, and then nobody has them."""
         is_late = np.arange(len(fresh)) < len(self._early)
-        known = _Known(requests, finished)
         owner = known.owner_of(fresh)
         has_owner = owner >= 0
         self._unclaimed += int(np.count_nonzero(is_late & ~has_owner))
@@ -129,14 +139,6 @@ class BatchShares:
         fresh, owner = fresh[has_owner], owner[has_owner]
         if len(fresh):
             self._held = _summed(self._held, known.identities[owner], fresh)
-        if len(self._held) == 0:
-            return
-        for rows in (requests, finished):
-            _add(rows, self._held)
-        over, flying = identities(finished), identities(requests)
-        held = self._held[~np.isin(self._held["identity"], over)]
-        held["misses"] = np.where(np.isin(held["identity"], flying), 0, held["misses"] + 1)
-        self._held = held[held["misses"] <= _MISSES_BEFORE_GONE]
 
     def _bounded(self, batches: Rows) -> Rows:
         """The first PARTS_LIMIT of each process."""
@@ -261,17 +263,18 @@ def _summed(held: Rows, owners: NDArray[np.uint64], shares: Rows) -> Rows:
     return summed
 
 
-def _add(rows: Rows, held: Rows) -> None:
-    """What is held of these requests into their rows."""
+def _add(rows: Rows, held: Rows) -> NDArray[np.bool_]:
+    """What is held of these requests into their rows; (H,) whose request is among them."""
     if len(rows) == 0:
-        return
+        return np.zeros(len(held), np.bool_)
     keys = identities(rows)
     order = np.argsort(keys, kind="stable")
     at = np.minimum(np.searchsorted(keys, held["identity"], sorter=order), len(keys) - 1)
     place = order[at]
-    mine = np.flatnonzero(keys[place] == held["identity"])
+    is_mine: NDArray[np.bool_] = keys[place] == held["identity"]
+    mine = np.flatnonzero(is_mine)
     if len(mine) == 0:
-        return
+        return is_mine
     place, own = place[mine], held[mine]
     np.add.at(rows["launches"], place, own["launches"])
     np.add.at(rows["bytes"], place, own["bytes"])
@@ -281,6 +284,7 @@ def _add(rows: Rows, held: Rows) -> None:
     for wait in WAITS:
         _add_wait(rows["stages"][f"{wait}_us"], place[is_slot], slots[is_slot], own[f"{wait}_ns"][is_slot])
     _bind(rows, place, own)
+    return is_mine
 
 
 def _add_wait(
