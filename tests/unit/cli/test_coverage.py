@@ -298,3 +298,41 @@ def test_probes_that_are_off_cost_nothing_and_have_no_level(said, capsys) -> Non
     assert "cost: no CPU time: the probes are off" in glance(said, off="by root", governor=governor)
     _tell_restraint({"off": "by root", "governor": governor})
     assert "probes of 7: —, off" in capsys.readouterr().out.splitlines()
+
+
+def test_a_table_of_functions_is_told_with_its_build_and_what_is_beyond_reach_is_not_watched(said) -> None:
+    body = answer({})
+    table = {"version": "1.32.0", "entries": 429, "known": 412, "refusal": None, "how": "read from its file"}
+    runtime = {"kind": "libonnxruntime", "path": "/lib/libonnxruntime.so.1", "build_id": "0a1b"}
+    forged = {"kind": "libonnxruntime", "path": "/tmp/libonnxruntime.so.1", "build_id": None}
+    binding = {"kind": "onnxruntime_python", "path": "/lib/binding.so", "build_id": "2c"}
+    body["processes"] = [
+        {
+            "pid": 50,
+            "name": "server",
+            "libraries": [
+                runtime | {"state": "attached", "attached": 11, "emulated": 0, "api_table": table},
+                forged
+                | {
+                    "state": "failed",
+                    "attached": 0,
+                    "emulated": 0,
+                    "reason": "its table of functions: too short",
+                }
+                | {"api_table": table | {"refusal": "too short", "version": None}},
+                binding
+                | {"state": "ignored", "attached": 0, "emulated": 0, "reason": "it calls past its table"},
+            ],
+        }
+    ]
+    lines = said.told(body, "--all")
+    not_watched = [line for line in lines if line.startswith("not watched: /")]
+    assert not_watched[0].endswith("could not be attached: its table of functions: too short")
+    assert (
+        not_watched[1] == "not watched: /lib/binding.so of 50 server is not covered: it calls past its table"
+    )
+    at = lines.index("table of functions\tfunctions\thow\tbuild id\tlibrary")
+    assert lines[at + 1 : at + 3] == [
+        "1.32.0\t429\tread from its file\t0a1b\t/lib/libonnxruntime.so.1",
+        "—\t429\trefused: too short\t—\t/tmp/libonnxruntime.so.1",
+    ]

@@ -17,6 +17,7 @@ from hotstage.cli.doctor.library_scan import LibraryFile, Plan, Scan, User, scan
 from hotstage.cli.doctor.peers import agent_coverage
 from hotstage.cli.doctor.privileges import read_sets
 from hotstage.host.capabilities import held
+from hotstage.probes.discovery.libraries import BEYOND_REACH
 
 LIBS = Area.LIBRARIES
 _SHOWN_USERS = 4
@@ -112,6 +113,8 @@ def _judge(
     host: Host, plan: Plan, file: LibraryFile, probed_by_agent: frozenset[str] | None
 ) -> tuple[Status, str, str | None]:
     """What would be probed; the status and the remedy beside it."""
+    if file.kind in BEYOND_REACH:
+        return Status.ABSENT, BEYOND_REACH[file.kind], None
     if not plan.points:
         reasons = sorted({miss.reason for miss in plan.missed if not miss.is_expected})
         return (

@@ -83,3 +83,15 @@ def test_a_deleted_file_reaches_only_who_has_it(told):
 
 def test_another_mount_namespace_is_told(told):
     assert "100 python3 with its own mounts" in told(user=replace(SERVER, own_mounts=True)).detail
+
+
+def test_what_is_beyond_reach_says_why_and_is_no_warning(host, by_name):
+    (host.root / "proc").mkdir(parents=True, exist_ok=True)
+    plan = replace(PLAN, points=0, emulated=0, calls=0, calls_known=0)
+    path = "/venv/onnxruntime/capi/onnxruntime_pybind11_state.so"
+    host.given(
+        scan_libraries, Scan(libraries=[LibraryFile("onnxruntime_python", path, [SERVER], plan)], looked=1)
+    )
+    host.given(ask_agent, PeerError("no agent answers"))
+    finding = by_name(check_libraries(host))["onnxruntime_python"]
+    assert finding.status is Status.ABSENT and "past its table of functions" in finding.detail
