@@ -92,9 +92,10 @@ DRIVER = {
             "errors": 1,
             "slow": 0,
             "total_seconds": 0.25,
+            "max_seconds": 0.125,
         }
     ],
-    "oom_kills": [{"pid": 77, "name": "python3"}],
+    "oom_kills": [{"pid": 77, "name": "python3", "uses_gpu": True}],
 }
 
 
@@ -159,9 +160,9 @@ def test_driver_tracepoints_are_told_with_counts_or_reasons(said) -> None:
         line.startswith("gpu_mem:gpu_mem_total\tabsent") and line.endswith("no such") for line in lines
     )
     assert not any("sched_switch" in line for line in lines)
-    assert "nvidia\tallocate\t3\t1\t0\t0.25" in lines
+    assert "nvidia\tallocate\t3\t1\t0\t0.25\t0.125" in lines
     assert any(line.startswith("amdgpu\tgfx_0.0.0\t9\t1\t0.25") for line in lines)
-    assert "killed for memory: pid 77 python3" in lines
+    assert "killed for memory: pid 77 python3, used a GPU" in lines
 
 
 def test_why_nobody_looks_at_switches_is_told(said) -> None:
