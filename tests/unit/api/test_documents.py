@@ -49,6 +49,19 @@ def test_a_stage_nobody_ended_has_no_quantile_but_a_count():
     assert body["unattributed_ratio"] == 0.1
 
 
+def test_a_stage_names_the_open_windows_that_name_it(make):
+    apart = make.window("w-2", entity=INSTANCE)
+    found = [make.window(kind="shared_stream"), apart, make.window("w-3", kind="stage_latency")]
+    (stage,) = documents.stages(a_frame({HOST: {}, ENCODER: {"inflight": 2}}), found)["stages"]
+    assert stage["windows_open"] == ["shared_stream", "stage_latency"]
+
+
+def test_a_windows_sentence_and_its_worst_are_dated_apart(make, clock):
+    body = documents.window(make.window(opened_ns=1_000, updated_ns=9_000, peak_ns=4_000), clock)
+    assert body["figures_at_ns"] - body["opened_at_ns"] == 8_000
+    assert body["peak_at_ns"] - body["opened_at_ns"] == 3_000
+
+
 def test_a_window_is_dated_in_wall_time_and_its_numbers_are_finite(make, clock):
     evidence = (Evidence("load_ratio", math.nan, 1.0, "ratio", 4_000),)
     body = documents.window(make.window(score=math.inf, evidence=evidence), clock)
