@@ -27,6 +27,8 @@ class TopAgent:
     kinds: tuple[str, ...] = ()
     has_frame: bool = True
     stale: list[str] = field(default_factory=list)
+    places: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Kind of window → what it names."""
     asked: int = 0
 
     def answer(self, path: str) -> Any:
@@ -36,7 +38,10 @@ class TopAgent:
             "/v1/frames": self._frames,
             "/v1/memory": self._memory,
             "/v1/windows": lambda: {
-                "windows": [{"id": str(n), "kind": k, "entity": {}} for n, k in enumerate(self.kinds)]
+                "windows": [
+                    {"id": str(n), "kind": kind, "entity": self.places.get(kind, {})}
+                    for n, kind in enumerate(self.kinds)
+                ]
             },
             "/healthz": self._health,
         }.get(route)

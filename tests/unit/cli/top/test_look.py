@@ -107,6 +107,12 @@ def test_stages_come_in_the_order_of_a_requests_way(look):
     assert [each.stage for each in top_of(None, look()).stages] == ["vision_encode", "llm_prefill"]
 
 
+def test_a_stage_names_the_open_windows_that_name_it(agent, look):
+    agent.kinds = ("shared_stream", "gpu_xid")
+    agent.places = {"shared_stream": {"stage": "vision_encode", "modality": "image", "instance": "i-0"}}
+    assert [each.windows_open for each in top_of(None, look()).stages] == [["shared_stream"], []]
+
+
 def test_an_answer_of_another_kind_is_refused_with_a_remedy():
     with (
         answering(lambda path: {"frames": [], "windows": []}) as address,
