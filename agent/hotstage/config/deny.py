@@ -30,7 +30,8 @@ class DenyEntry(Section, frozen=True, kw_only=True):
     name: Annotated[Label, Meta(description="what coverage calls the entry")]
     reason: Annotated[Label, Meta(description="why, for whoever reads coverage")]
     library: Annotated[
-        Literal["libcuda", "libcudart", "libnccl", "libcudnn", "torch_nvtx", "marks"] | None,
+        Literal["libcuda", "libcudart", "libnccl", "libcudnn", "libonnxruntime", "torch_nvtx", "marks"]
+        | None,
         Meta(description="kind of library"),
     ] = None
     path: Annotated[Glob | None, Meta(description="glob on the library's path as its process sees it")] = None
