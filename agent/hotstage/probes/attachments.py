@@ -188,10 +188,11 @@ class Attachments:
                 and (index < surplus or held.candidate.parsed.unlinked or held.attachment is None)
                 and not self._is_aliased(held)
             ]
+            links = [link for held in due for link in self._links(held)]
             for held in due:
                 self._forget(held)
         with self._attaching:  # all at once: the kernel waits for each, and a user may have brought hundreds
-            detach(link for held in due for link in self._links(held))
+            detach(links)
             for held in due:
                 discard_candidate(held.candidate)
 

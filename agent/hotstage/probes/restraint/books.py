@@ -167,8 +167,7 @@ class RestrainedAttachments(Attachments):
 
     def _forget(self, held: HeldLibrary) -> None:
         super()._forget(held)
-        own = self._own.pop(held, {})
-        detach(link for attachment in own.values() for link in attachment.links)
+        self._own.pop(held, None)
 
     def _twin_of(self, candidate: Candidate) -> HeldLibrary | None:
         found = super()._twin_of(candidate)
