@@ -8,14 +8,15 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from hotstage.simhost.faults import Fault
 from hotstage.simhost.gpu import Gpu
 from hotstage.simhost.threads import name_this_thread
+from hotstage.simhost.truth import StageSpan
 from hotstage.simhost.workload import Arrival
-from hotstage.stages.stage import Modality
+from hotstage.stages.stage import Modality, Stage
 
 GIB = 1 << 30
 PREPARE_SECONDS = 2.5
@@ -27,6 +28,8 @@ SEED_TEXT_TOKENS = 4096
 _TEXT_TOKENS, _VISUAL_TOKENS, _OUTPUT_TOKENS = 2048, 512, 24
 _VISUAL_TOKEN_BYTES = 2352
 _FIRST_NUMBER = 1_000_000
+_BURST = "burst-"
+_ALLOCATING = (Stage.vision_encode.name, Stage.llm_prefill.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,15 @@ class Scenes:
                 target=self._play, args=(fault, start_ns, is_over), name=fault.name, daemon=True
             ).start()
 
-    def happened(self) -> list[dict[str, object]]:
-        return [asdict(each) for each in self._happened]
+    def happened(self, spans: Iterable[StageSpan]) -> list[dict[str, object]]:
+        """What was done, and when a burst first allocated: the begin of its first stage on the GPU, by
+        `spans` of all requests.
+        """
+        began = [
+            span.began_ns for span in spans if span.request.startswith(_BURST) and span.stage in _ALLOCATING
+        ]
+        first = [Happening("allocation", min(began))] if began else []
+        return [asdict(each) for each in (*self._happened, *first)]
 
     def _play(self, fault: Fault, start_ns: int, is_over: threading.Event) -> None:
         name_this_thread(fault.name)
@@ -131,7 +141,7 @@ class Scenes:
                 Arrival(
                     at_seconds=at_seconds,
                     number=number,
-                    id=f"burst-{number - _FIRST_NUMBER:05d}-{self._tag}",
+                    id=f"{_BURST}{number - _FIRST_NUMBER:05d}-{self._tag}",
                     endpoint="/v1/vision",
                     modality=Modality.image,
                     instance=self._index,

@@ -116,7 +116,7 @@ class Server:
                 },
                 "stages": [asdict(span) for span in ledger.spans],
                 "dropped": ledger.dropped,
-                "scenes": self._scenes.happened(),
+                "scenes": self._scenes.happened(ledger.spans),
             }
 
     def _seconds(self) -> float:

@@ -8,6 +8,7 @@ import time
 
 from hotstage.simhost import faults
 from hotstage.simhost.scenes import SCENES, Scenes, _volleys
+from hotstage.simhost.truth import StageSpan
 
 MIB = 1 << 20
 
@@ -31,14 +32,17 @@ class Recorder:
         return 10, 4
 
 
-def played(spec: str, instance: str = "i-0") -> tuple[Recorder, list[object], list[dict[str, object]]]:
+Played = tuple[Recorder, list[object], list[dict[str, object]]]
+
+
+def played(spec: str, instance: str = "i-0", spans: tuple[StageSpan, ...] = ()) -> Played:
     gpu, taken, is_over = Recorder(), [], threading.Event()
     scenes = Scenes((faults.parse_spec(spec),), instance, 0, "t", gpu, taken.append)  # type: ignore[arg-type]
     before = set(threading.enumerate())
     scenes.start(time.monotonic_ns(), is_over)
     for thread in set(threading.enumerate()) - before:
         thread.join(5)
-    return gpu, taken, scenes.happened()
+    return gpu, taken, scenes.happened(spans)
 
 
 def test_a_conflict_is_prepared_brings_its_burst_and_gives_everything_back():
@@ -49,6 +53,20 @@ def test_a_conflict_is_prepared_brings_its_burst_and_gives_everything_back():
     assert sum(arrival.media_tokens for arrival in taken) == 2 * 2 * 512
     assert len({arrival.id for arrival in taken}) == len(taken)
     assert [each["what"] for each in happened] == ["memory", "volley"]
+
+
+def test_the_first_allocation_of_a_burst_is_the_begin_of_its_first_stage_on_the_gpu():
+    spans = tuple(
+        StageSpan(request, stage, "image", "i-0", began_ns, 900, 7)
+        for request, stage, began_ns in (
+            ("req-1", "vision_encode", 100),
+            ("burst-1", "media_fetch", 200),
+            ("burst-2", "llm_prefill", 400),
+            ("burst-1", "vision_encode", 300),
+        )
+    )
+    happened = played("token-conflict@0-0.1", spans=spans)[2]
+    assert [each["at_ns"] for each in happened if each["what"] == "allocation"] == [300]
 
 
 def test_a_scene_is_played_on_its_instance_alone():

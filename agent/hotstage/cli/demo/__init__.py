@@ -119,7 +119,7 @@ def whole_report(options: DemoOptions, found: Gathered) -> dict[str, Any]:
         "kernels": report.kernels(coverage, found.truth),
         "coverage": {"attached": coverage["attached"], "missed": coverage["missed"]},
         "conflicts": coverage["conflicts"],
-        "scenes": found.truth["scenes"],
+        "scenes": [{**each, "at_ns": each["at_ns"] + found.wall_offset_ns} for each in found.truth["scenes"]],
         "stages": report.stages(records, found.truth["stages"]),
         "unattributed_ratio": found.stages["unattributed_ratio"],
         "requests": report.requests(records, found.truth["requests"]),
