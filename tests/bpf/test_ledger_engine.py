@@ -16,7 +16,7 @@ from tests.bpf.targets import wait_until
 from hotstage.clock import SystemClock
 from hotstage.config.settings import ProbesConfig
 from hotstage.frame.memory_table import MemoryTable
-from hotstage.frame.memory_types import Memory
+from hotstage.frame.memory_types import Memory, MemoryOfProcess
 from hotstage.probes.coverage import LibraryState
 from hotstage.probes.engine import ProbeEngine
 from hotstage.stages.labels import StageLabels
@@ -125,3 +125,25 @@ def test_what_a_killed_process_had_is_freed_with_it(
     target.process.wait(10)
     wait_until(lambda: memory_of(probes).ended_bytes == before + 1009, "its memory is counted as freed", 10)
     assert not [each for each in memory_of(probes).processes if each.pid == target.pid]
+
+
+def test_of_what_nobody_watches_nothing_is_shown_and_nothing_is_whole_afterwards(
+    engine: Callable[[], ProbeEngine], target: MemoryTarget
+) -> None:
+    def own() -> list[MemoryOfProcess]:
+        return [each for each in memory_of(probes).processes if each.pid == target.pid]
+
+    probes = engine()
+    await_attached(probes, target.pid)
+    target.do("primary", 0)
+    target.new(0, DEVICE, 1009)
+    assert [each.live_bytes for each in own()] == [1009]
+    probes.restraint.let_go("a driver update")
+    assert own() == []
+    target.free(0, DEVICE)
+    target.new(1, DEVICE, 5)
+    probes.restraint.take_up()
+    await_attached(probes, target.pid)
+    target.new(2, DEVICE, 7)
+    assert [each.live_bytes for each in own()] == [None]
+    assert sum(kind.live_bytes or 0 for each in own() for kind in each.kinds) == 7

@@ -60,10 +60,19 @@ def test_off_is_told_as_off_and_nothing_as_now(start, server, until):
     until(lambda: "requests" in body("/v1/frames?seconds=2")["frames"][-1]["stale"], "a frame that says so")
     until(lambda: not told(), "a frame of which all seconds are off")
     since = body("/v1/probes")["since"]
-    for path in ("/v1/coverage", "/v1/frames?seconds=2", "/v1/stages", "/v1/heat", "/v1/classes"):
+    for path in (
+        "/v1/coverage",
+        "/v1/frames?seconds=2",
+        "/v1/stages",
+        "/v1/heat",
+        "/v1/classes",
+        "/v1/memory",
+    ):
         assert (body(path)["off_since"], body(path)["stale"]) == (since, True), path
     assert body("/v1/stages")["stages"] == [] and body("/v1/stages")["unattributed_ratio"] is None
     assert body("/v1/heat")["points"] == []
+    assert body("/v1/memory")["processes"] == [] and "a driver update" in body("/v1/memory")["unobserved"]
+    assert "the probes are off since" in agent.cli("memory")
     assert {"requests", "calls"} <= set(body("/v1/frames?seconds=2")["frames"][-1]["stale"])
     coverage = body("/v1/coverage")
     assert coverage["attached"] == 0 and coverage["governor"]["processes"] == []

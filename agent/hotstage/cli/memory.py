@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hotstage.cli.reading import agent_client, reading
-from hotstage.cli.terminal import DASH, print_json, print_table, say, seconds
+from hotstage.cli.terminal import DASH, clock_time, print_json, print_table, say, seconds
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SHORT_CELLS = len("GPU-1a2b3c4d")
@@ -40,7 +40,8 @@ def memory(as_json: bool, agent_url: str | None) -> None:
         print_json(body)
         return
     if body.get("unobserved"):
-        say(f"of processes nothing is known now: {body['unobserved']}")
+        since = f" since {clock_time(body['off_since'])}" if body.get("off_since") else ""
+        say(f"the probes are off{since}, {body['unobserved']}: what processes have is not known")
     print_table(
         ("gpu", "used", "allocated", "free", "fragmentation", "by", "failed though free"),
         [_gpu(row) for row in body["gpus"]],

@@ -236,8 +236,7 @@ class Parts:
         memory, off = self.line.fuser.memory, self.engine.restraint.off
         if off is None:
             return memory
-        why = f"the probes are off since {self.switch.document()['since']}, {off}"
-        return msgspec.structs.replace(memory, processes=[], stages=[], unobserved=why)
+        return msgspec.structs.replace(memory, processes=[], stages=[], unobserved=off)
 
     def _facts(self) -> SelfFacts:
         return self.sources.facts(

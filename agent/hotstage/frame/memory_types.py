@@ -138,7 +138,7 @@ class Memory(Struct, frozen=True):
     ended_bytes: Annotated[int, Meta(description="which was freed with them")]
     unobserved: Annotated[
         str | None,
-        Meta(description="why nothing that processes have is known now: the probes are off, since when"),
+        Meta(description="why nothing that processes have is known now: who switched the probes off"),
     ] = None
 
 
