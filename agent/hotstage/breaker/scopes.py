@@ -99,6 +99,7 @@ _KIND_OF_WINDOW = {
     "alive_but_hung": "instance",
     "process_death": "instance",
     "token_conflict": "instance",
+    "cpu_starvation": "instance",
     "gpu_xid": "gpu",
     "gpu_lost": "gpu",
 }

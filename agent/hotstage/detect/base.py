@@ -12,6 +12,7 @@ from hotstage.detect.demand import Demand
 from hotstage.detect.finding import Finding
 from hotstage.detect.progress import Progress
 from hotstage.detect.rules.conflict import TokenConflict
+from hotstage.detect.rules.cpu_starvation import CpuStarvation
 from hotstage.detect.rules.death import Death
 from hotstage.detect.rules.hang import Hang
 from hotstage.detect.rules.rule_file import Rule
@@ -54,6 +55,7 @@ class Detectors:
             self._conflict,
             SharedStream(),
         )
+        self._starvation = CpuStarvation()
         self.rules = RuleSet(rules)
         self._of_frame: list[Finding] = []
 
@@ -84,6 +86,6 @@ class Detectors:
         return found + self._of_frame
 
     def observe_frame(self, frame: Frame, history: History) -> list[Finding]:
-        """Slow tick: evaluate the rules file; `history` holds `frame` already."""
-        self._of_frame = self.rules.observe_frame(frame, history)
+        """Slow tick: waits for CPUs, and the rules file; `history` holds `frame` already."""
+        self._of_frame = self._starvation.observe_frame(frame) + self.rules.observe_frame(frame, history)
         return self._of_frame

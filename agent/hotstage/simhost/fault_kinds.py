@@ -65,6 +65,14 @@ FAULTS = (
         instance="i-0",
     ),
     FaultKind(
+        name="cpu-starve",
+        does="the CPU quota of one instance is cut, so that its threads wait for a CPU with work at hand",
+        window="cpu_starvation",
+        severity=30.0,
+        severity_means="so many times less CPU than its quota",
+        instance="i-0",
+    ),
+    FaultKind(
         name="load-ramp",
         does="more requests arrive, as many as the host can serve",
         window=None,

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -178,6 +178,8 @@ class Host:
                 log_xid(GPUS[index], int(fault.severity), self._instances[index].pid)
             except OSError as error:
                 say("warning", message=f"the XID is in NVML only, /dev/kmsg: {error.strerror}")
+        if fault.kind == "cpu_starvation":
+            self._starve(fault, index)
         say("fault", name=fault.name, state="began", at_ns=time.monotonic_ns())
 
     def _end(self, fault: faults.Fault) -> None:
@@ -186,7 +188,16 @@ class Host:
             self._page.devices[index].hang = 0
         if fault.kind == "gpu_xid":
             self._model.reset(index)
+        if fault.kind == "cpu_starvation":
+            with suppress(KeyError, OSError):  # it could not be starved either
+                self._quotas.feed(self._instances[index].name)
         say("fault", name=fault.name, state="ended", at_ns=time.monotonic_ns())
+
+    def _starve(self, fault: faults.Fault, index: int) -> None:
+        try:
+            self._quotas.starve(self._instances[index].name, max(fault.severity, 1.0))
+        except (KeyError, OSError) as error:
+            say("warning", message=f"{self._instances[index].name} has no cgroup to be starved in: {error}")
 
     def _fault_records(self) -> list[dict[str, Any]]:
         if not self._start_ns:

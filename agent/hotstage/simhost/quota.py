@@ -44,6 +44,7 @@ class _Held:
     group: Group
     quota: Quota
     times_throttled: int = 0
+    is_starved: bool = False
 
 
 class Quotas:
@@ -75,6 +76,8 @@ class Quotas:
         """Double what has stopped a server or is nearly full; the quotas that were raised, by instance."""
         raised = {}
         for instance, held in self._held.items():
+            if held.is_starved:
+                continue
             quota = held.quota
             throttled = held.group.times_throttled()
             if throttled > held.times_throttled:
@@ -87,6 +90,18 @@ class Quotas:
                 with suppress(OSError):  # what holds it then is the machine's own limit
                     held.group.limit(quota.cores, quota.memory_bytes)
         return raised
+
+    def starve(self, instance: str, factor: float) -> None:
+        """So many times less CPU than its quota, and no relief. Raises OSError; KeyError: it has no group."""
+        held = self._held[instance]
+        held.group.limit(held.quota.cores / factor, held.quota.memory_bytes)
+        held.is_starved = True
+
+    def feed(self, instance: str) -> None:
+        """Its quota as it was. Raises OSError; KeyError: it has no group."""
+        held = self._held[instance]
+        held.group.limit(held.quota.cores, held.quota.memory_bytes)
+        held.times_throttled, held.is_starved = held.group.times_throttled(), False
 
     def lift(self) -> None:
         """No limits from now on: to report on a long run takes more than to serve did."""

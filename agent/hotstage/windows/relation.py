@@ -8,10 +8,12 @@ from hotstage.frame.entity import Entity
 from hotstage.frame.request_costs import Penalties
 
 HANG, XID, DEATH, LATENCY = "alive_but_hung", "gpu_xid", "process_death", "stage_latency"
-CONFLICT = "token_conflict"
+CONFLICT, STARVATION = "token_conflict", "cpu_starvation"
 
-_WEIGHTS = {DEATH: 4, XID: 4, HANG: 3, CONFLICT: 3, LATENCY: 2}
-"""What explains what: a dead process explains its hang, a hang explains slow stages; rules explain least."""
+_WEIGHTS = {DEATH: 4, XID: 4, HANG: 3, CONFLICT: 3, STARVATION: 3, LATENCY: 2}
+"""What explains what: a dead process explains its hang, a hang or a want of CPUs explains slow stages; rules
+explain least.
+"""
 
 CONSEQUENCE_SCORE = 0.6
 """A stage slowed by less than this part of the first one's excess is taken as dragged along by it."""

@@ -16,6 +16,7 @@ _KINDS = {
     "gpu_xid": "GPU error (XID)",
     "process_death": "Process death",
     "token_conflict": "Token conflict",
+    "cpu_starvation": "CPU starvation",
     "shared_stream": "Shared stream",
 }
 _SEVERITIES = ("critical", "warning", "info")

@@ -32,7 +32,7 @@ def test_a_spec_says_when_and_how_much(spec, start, end, severity):
     ("spec", "thing", "remedy"),
     [
         ("encoder-stal", "encoder-stal", "did you mean 'encoder-stall'?"),
-        ("quake", "quake", "one of: encoder-stall, hang, xid, token-conflict, shared-stream, load-ramp, "),
+        ("quake", "quake", "one of: encoder-stall, hang, xid, token-conflict, shared-stream, cpu-starve, "),
         ("", "''", "one of:"),
         ("hang@x", "START 'x'", "seconds"),
         ("hang@5-", "END ''", "seconds"),

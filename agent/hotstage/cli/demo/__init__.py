@@ -59,8 +59,8 @@ def demo(
 ) -> None:
     """Watch a simulated GPU host, with a fault on command.
 
-    Faults: encoder-stall, hang, xid, token-conflict, shared-stream; hard negatives, which must open no
-    window: load-ramp, idle, tokens-with-room, tokens-in-one-piece, cut-memory. A SPEC is
+    Faults: encoder-stall, hang, xid, token-conflict, shared-stream, cpu-starve; hard negatives, which open
+    no window: load-ramp, idle, tokens-with-room, tokens-in-one-piece, cut-memory. A SPEC is
     NAME[@START[-END]][:SEVERITY] in seconds from the start of traffic: START 15, and 15 s long, unless given;
     SEVERITY is the factor by which a stage, the load or a burst grows. `kind named` in the report: the worst
     window of that time is of the fault's kind.
