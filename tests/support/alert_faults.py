@@ -42,11 +42,11 @@ AFTER = {
 }
 """These two in test_more_faults.py, AFTER once the others are told, which it would hide."""
 
-IN_A_GUEST = {
-    "HotstageFenceStuck": "a virtio GPU that may not read its queue does not answer",
-    "HotstageGpuProcessKilled": "a process that used a GPU outgrows its cgroup",
+BY_SCENES_ALONE = {
+    "HotstageFenceStuck": "takes a DRM driver whose GPU stops answering",
+    "HotstageGpuProcessKilled": "takes a GPU process that outgrows its cgroup under an agent",
 }
-"""In tests/kernels, which has a DRM driver and a cgroup: what `/metrics` said there fires the rule."""
+"""No real fault fires these in a test yet: promtool judges them by their scenes."""
 
 ON_FIVE_HOSTS = {
     "HotstageSinkErrors": ("peer", "the breaker page is deleted"),
