@@ -11,6 +11,7 @@ from generate.stages_classes import CLASSES
 from generate.stages_cpu import CPU, HOST
 from generate.stages_tokens import TOKENS
 from hotstage.sinks import metrics, self_metrics
+from hotstage.sinks.kernel_metrics import KERNEL_LAUNCHES
 
 UID = "hotstage-stages"
 
@@ -122,6 +123,25 @@ WORK = Row(
             "none",
             (Target(_STATE_NUMBER, f"{_NAME} on {{{{instance}}}}"),),
             states=(State(0, "idle", BLUE), State(1, "active", GREEN), State(2, "stalled", RED)),
+        ),
+        Panel(
+            "Kernels in graphs",
+            "Kernels that launches of CUDA graphs replayed, per second: nobody launches them one by one. "
+            "Graphs that were made before hotstage watched are not in it.",
+            "timeseries",
+            "ops",
+            (Target(total(DASHBOARD.rate(metrics.STAGE_GRAPH_KERNELS, *_STAGE), *_BY), _NAME),),
+            width=12,
+        ),
+        Panel(
+            "Launches by kernel",
+            "The kernels launched most of late, of all stages, and the rest; (graphs) are launches of "
+            "graphs, (unnamed) what was looked up before hotstage watched.",
+            "timeseries",
+            "ops",
+            (Target(total(DASHBOARD.rate(KERNEL_LAUNCHES), "kernel"), "{{kernel}}"),),
+            width=12,
+            stacked=True,
         ),
     ),
 )

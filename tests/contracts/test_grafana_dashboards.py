@@ -234,6 +234,7 @@ def test_metrics_that_no_dashboard_shows_are_left_out_on_purpose():
         "hotstage_endpoint_instance_request_rate",  # heat is this times a weight
         "hotstage_endpoint_instance_requests",  # the size of the explorer's markers
         "hotstage_endpoint_request_duration_seconds",  # recording rules; the panels show the exact P95
+        "hotstage_launches_unknown_graphs_total",  # says what the kernels in graphs lack
         "hotstage_governor_level",  # `hotstage coverage` names the processes
         "hotstage_probe_cost_ratio",
         "hotstage_log_records_not_journaled_total",  # only where the agent logs to systemd's journal

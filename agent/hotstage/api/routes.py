@@ -22,6 +22,7 @@ from hotstage.api.message import ApiError, Request, Response, Stream
 from hotstage.api.overrides import OverrideDesk, OverrideOrder
 from hotstage.api.stream import EventStream
 from hotstage.api.view import Sources, View, ViewCell
+from hotstage.api.window_stacks import telling_stacks
 from hotstage.clock import Clock
 from hotstage.config.snapshots import RecoveryConfig
 from hotstage.errors import HotstageError, StoreError
@@ -32,6 +33,8 @@ from hotstage.store.store import Store
 
 _RECOVERY = RecoveryConfig()
 _WINDOW_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_SAME_BOOT_NS = 60_000_000_000
+"""Wall minus monotonic time moves no further while a host runs; stacks are of this boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +172,16 @@ def window_one(api: Api, request: Request) -> Response:
     if _WINDOW_ID.fullmatch(window_id):
         for each in view.windows:
             if each.id == window_id:
-                return Response(200, api.cell.encode(view, documents.window(each, api.clock)))
+                document = documents.window(each, api.clock)
+                stacks = telling_stacks(each, api.sources.stacks().stacks, api.clock)
+                return Response(200, api.cell.encode(view, {**document, "stacks": stacks}))
         stored = windows.load(api.store.database, window_id)
         if stored is not None:
-            return Response(200, api.cell.encode(view, _stored_window(stored)))
+            clock = _StoredClock(stored.wall_offset_ns)
+            is_now = abs(stored.wall_offset_ns - api.clock.wall_ns_of(0)) < _SAME_BOOT_NS
+            found = api.sources.stacks().stacks if is_now else ()
+            stacks = telling_stacks(stored.window, found, clock)
+            return Response(200, api.cell.encode(view, {**_stored_window(stored), "stacks": stacks}))
     raise ApiError(404, "no_such_window", "no such window", "list them with /v1/windows")
 
 

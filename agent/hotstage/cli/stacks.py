@@ -27,9 +27,15 @@ def stacks(as_json: bool, agent_url: str | None) -> None:
     for stack in body["stacks"]:
         how = f"failed with {stack['result']}" if stack["kind"] == "failed" else "was slow"
         longest = seconds(stack["longest_seconds"])
-        say(f"{stack['call']} of process {stack['pid']} {how}, told {stack['told']} times, longest {longest}")
+        who = f"{stack['call']} of process {stack['pid']}, thread {stack['tid']}, {in_stage(stack)}"
+        say(f"{who} {how}, told {stack['told']} times, longest {longest}")
         for frame in stack["frames"]:
             say(f"    {place(frame)}")
+
+
+def in_stage(stack: dict[str, Any]) -> str:
+    """`in vision_encode image`."""
+    return f"in {stack['stage']} {stack['modality']}" if stack["stage"] else "in no stage"
 
 
 def place(frame: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.terminal import DASH, print_json, print_table, say, seconds
 from hotstage.stages.stage import Stage
 
+_HEAD = ("stage", "modality", "runs", "in flight", "oldest", "per second", "p50", "p95", "p99")
 _SOURCES = ("mark", "nvtx", "rule", "fingerprint", "none")
 
 
@@ -28,7 +29,7 @@ def stages(ctx: click.Context, as_json: bool, agent_url: str | None) -> None:
         return
     say(f"launches without a stage: {_share(body['unattributed_ratio'])}")
     print_table(
-        ("stage", "modality", "runs", "in flight", "oldest", "per second", "p50", "p95", "p99", "windows"),
+        (*_HEAD, "launches/s", "graphs/s", "kernels in them/s", "windows"),
         [_stage(row) for row in shown_rows(body["stages"])],
         empty="no request has passed a stage yet",
     )
@@ -112,13 +113,12 @@ def _stage(row: dict[str, Any]) -> tuple[Any, ...]:
     times = (seconds(row[f"{name}_seconds"]) for name in ("p50", "p95", "p99"))
     oldest = seconds(row["oldest_age_seconds"])
     windows = ", ".join(row["windows_open"]) or None
+    kernels = (row.get(name) for name in ("launch_rate", "graph_launch_rate", "graph_kernel_rate"))
     return (
-        row["stage"],
-        row["modality"],
-        row["requests"],
-        row["inflight"],
+        *(row[name] for name in ("stage", "modality", "requests", "inflight")),
         oldest,
         row["rate"],
         *times,
+        *kernels,
         windows,
     )

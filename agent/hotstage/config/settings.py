@@ -114,6 +114,15 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
             "some 0.1 µs, 0 at none",
         ),
     ] = 16
+    kernel_series: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=16,
+            description="how many kernels have a series of their own in the metrics, those launched most of "
+            "late; 0: none, and no rest",
+        ),
+    ] = 16
     stacks: Annotated[
         bool,
         Meta(

@@ -225,7 +225,7 @@ class Parts:
             latency=self.line.timings.latency,
             memory=self._memory,
             kernels=self.engine.names.kernels,
-            stacks=self.engine.names.stacks,
+            stacks=self.sources.stacks,
             heat_weight=self._config.frame.heat_weight,
             probes=self.switch.document,
             switch_probes=self.switch.order,

@@ -32,10 +32,13 @@ from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.maps.levels import Level
 from hotstage.probes.restraint.governor import GovernorView
 from hotstage.probes.samples import FastSample
+from hotstage.probes.stacks import Stacks
 from hotstage.sinks.self_facts import OtlpState, SelfFacts
+from hotstage.stages.labels import own_stage_name
 from hotstage.stages.places import Places
 from hotstage.stages.snapshot import snapshot
 from hotstage.stages.snapshot_types import Snapshot
+from hotstage.stages.stage import NO_STAGE, modality_name
 from hotstage.stages.stream_shares import shared_streams
 from hotstage.stages.waterfall_types import Requests, Waterfall
 from hotstage.store import outbox
@@ -97,6 +100,16 @@ class LiveSources:
     def expired(self, events: int) -> None:
         """So many more events have expired."""
         self.events_expired += events
+
+    def stacks(self) -> Stacks:
+        """Where slow and failing calls were made, and in which stage."""
+        own = self._engine.told.stage_names()
+
+        def named(pid: int, stage: int, modality: int) -> tuple[str | None, str]:
+            in_stage = None if stage == NO_STAGE else own_stage_name(own, pid, stage)
+            return in_stage, modality_name(modality)
+
+        return self._engine.names.stacks(named)
 
     def coverage(self) -> Document:
         """What is attached, counted and lost; streams that modalities share, allocations that were judged."""
@@ -179,6 +192,7 @@ class LiveSources:
             is_ticking=not self._is_late(self._seconds_since_tick()),
             losses=coverage.losses,
             launches=asdict(self._engine.counted.launch_totals()),
+            kernels=tuple(self._engine.names.kernel_series()),
             sink_errors=sink_errors,
             journal=self._publisher.journal_state(),
             outbox=waiting,

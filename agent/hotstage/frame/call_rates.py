@@ -31,17 +31,33 @@ _WAITS = (
     {Family.ALLOC, Family.FREE},
 )
 """What a call waits for, in the order of `Counts`: the GPU's work, data, memory."""
-_COUNTED = ("calls", "launches", "unattributed", "errors", "errors_oom", "sync_ns", "copy_ns", "alloc_ns")
+_COUNTED = (
+    "calls",
+    "launches",
+    "unattributed",
+    "errors",
+    "errors_oom",
+    "sync_ns",
+    "copy_ns",
+    "alloc_ns",
+    "graph_launches",
+    "graph_kernels",
+    "unknown_graphs",
+)
 _MOVING = [_COUNTED.index(name) for name in ("calls", "sync_ns", "copy_ns", "alloc_ns")]
 """A call that returns is not counted again, so its time may come without a count."""
 
 _Totals = tuple[NDArray[np.uint64], NDArray[np.int64]]
-"""pid << 16 | stage << 8 | modality (G,), ascending, and their counts (G, 8) in the order of `Counts`."""
+"""pid << 16 | stage << 8 | modality (G,), ascending, and their counts (G, 11) in the order of `Counts`."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was counted in an interval. Times are of calls that returned in it, all threads together."""
+    """What was counted in an interval. Times are of calls that returned in it, all threads together.
+
+    `graph_launches` ran, `graph_kernels` are what those replayed whose kernels are known, `unknown_graphs`
+    the others.
+    """
 
     calls: float = 0
     launches: float = 0
@@ -51,6 +67,9 @@ class Counts:
     sync_ns: int = 0
     copy_ns: int = 0
     alloc_ns: int = 0
+    graph_launches: float = 0
+    graph_kernels: float = 0
+    unknown_graphs: float = 0
 
     def add(self, other: Counts, times: int = 1) -> None:
         """`times` -1 takes it out again; whole numbers, so nothing is left then."""
@@ -62,6 +81,9 @@ class Counts:
         self.sync_ns += times * other.sync_ns
         self.copy_ns += times * other.copy_ns
         self.alloc_ns += times * other.alloc_ns
+        self.graph_launches += times * other.graph_launches
+        self.graph_kernels += times * other.graph_kernels
+        self.unknown_graphs += times * other.unknown_graphs
 
     def rate(self, name: str, seconds: float) -> float:
         """Of one of these counts, a second; what shares of batches leave of nothing is 0."""
@@ -87,6 +109,7 @@ class CallRates:
 
     def __init__(self) -> None:
         self._is_launch = _table({Family.LAUNCH, Family.GRAPH_LAUNCH})
+        self._is_graph = _table({Family.GRAPH_LAUNCH})
         self._is_mark = _table({Family.MARK})
         self._waits = [_table(families) for families in _WAITS]
         self._before: _Totals | None = None
@@ -120,7 +143,7 @@ class CallRates:
                 },
             )
             for rows in shares:
-                _move_shares(interval.by_stage, rows, labels)
+                _move_shares(interval.by_stage, (codes, grew), rows, labels)
             self._recent.append(interval)
             self._add(interval, 1)
         while self._recent and sample.at_ns - self._recent[0].at_ns >= WINDOW_NS:
@@ -168,18 +191,36 @@ class CallRates:
         has_driver = np.isin(keys["tgid"], np.unique(keys["tgid"][is_driver]))
         wanted &= is_driver | ((keys["layer"] == Layer.RUNTIME) & ~has_driver)
         keys, stats = keys[wanted], stats[wanted]
-        code = keys["tgid"].astype(np.uint64) << 16 | keys["stage"].astype(np.uint64) << 8 | keys["modality"]
-        distinct, inverse = np.unique(code, return_inverse=True)
+        distinct, inverse = np.unique(_code_of(keys), return_inverse=True)
         call = np.minimum(keys["call"], CALLS_MAX - 1)
         launches = np.where(self._is_launch[call], stats["count"], 0)
         bare = np.where(keys["stage"] == NO_STAGE, launches, 0)
         waits = [np.where(is_wait[call], stats["total_ns"], 0) for is_wait in self._waits]
+        graphs = np.where(self._is_graph[call], stats["count"], 0)
         totals = np.zeros((len(distinct), len(_COUNTED)), np.int64)
         for place, values in enumerate(
-            (stats["count"], launches, bare, stats["errors"], stats["errors_oom"], *waits)
+            (stats["count"], launches, bare, stats["errors"], stats["errors_oom"], *waits, graphs)
         ):
             np.add.at(totals[:, place], inverse, values.astype(np.int64))
+        captured, kernels, unknown = self._graph_work(sample, distinct)
+        totals[:, -3] -= captured
+        totals[:, -2], totals[:, -1] = kernels, unknown
         return distinct, totals
+
+    def _graph_work(self, sample: CallSample, distinct: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """(3, distinct) of `distinct` codes: graph launches that were captured, kernels that others replayed,
+        and launches of graphs whose kernels nobody knows.
+        """
+        keys, work = sample.graphs
+        found = np.zeros((3, len(distinct)), np.int64)
+        if not len(distinct):
+            return found
+        code = _code_of(keys)
+        at = np.minimum(np.searchsorted(distinct, code), len(distinct) - 1)
+        is_graph = self._is_graph[np.minimum(keys["call"], CALLS_MAX - 1)] & (distinct[at] == code)
+        for row, name in enumerate(("captured", "kernels", "unknown")):
+            np.add.at(found[row], at[is_graph], work[name][is_graph].astype(np.int64))
+        return found
 
 
 def _grown(before: _Totals, now: _Totals) -> _Totals:
@@ -213,8 +254,23 @@ def _summed(codes: NDArray[np.uint64], grew: NDArray[np.int64]) -> Iterable[tupl
     return ((code, Counts(*row)) for code, row in zip(distinct.tolist(), sums.tolist(), strict=True))
 
 
-def _move_shares(by_stage: dict[tuple[int, int], Counts], shares: Rows, labels: StageLabels) -> None:
-    """Launches of batches from the stage that most of a batch was for to the stages of its members."""
+def _code_of(keys: NDArray[np.void]) -> NDArray[np.uint64]:
+    """pid << 16 | stage << 8 | modality."""
+    code: NDArray[np.uint64] = (
+        keys["tgid"].astype(np.uint64) << 16 | keys["stage"].astype(np.uint64) << 8 | keys["modality"]
+    )
+    return code
+
+
+def _move_shares(
+    by_stage: dict[tuple[int, int], Counts],
+    grown: _Totals,
+    shares: Rows,
+    labels: StageLabels,
+) -> None:
+    """Launches of batches from the stage that most of a batch was for to the stages of its members, and as
+    large a part of that stage's graphs.
+    """
     is_other = (shares["stage"] != shares["batch_stage"]) | (shares["modality"] != shares["batch_modality"])
     other = shares[is_other]
     names = ("pid", "batch_stage", "batch_modality", "stage", "modality", "launches")
@@ -222,9 +278,19 @@ def _move_shares(by_stage: dict[tuple[int, int], Counts], shares: Rows, labels: 
     for *key, launches in zip(*(other[name].tolist() for name in names), strict=True):
         moved[tuple(key)] = moved.get(tuple(key), 0.0) + launches
     for (pid, batch_stage, batch_modality, stage, modality), launches in moved.items():
+        batch = _counts_of(grown, pid << 16 | batch_stage << 8 | batch_modality)
+        part = min(1.0, launches / batch.launches) if batch.launches else 0.0
+        graphs = (part * each for each in (batch.graph_launches, batch.graph_kernels, batch.unknown_graphs))
+        share = Counts(launches, launches, 0, 0, 0, 0, 0, 0, *graphs)
         for code, sign in (((batch_stage, batch_modality), -1), ((stage, modality), 1)):
             label = labels.label_of(pid, code[0]), code[1]
-            by_stage.setdefault(label, Counts()).add(Counts(calls=launches, launches=launches), sign)
+            by_stage.setdefault(label, Counts()).add(share, sign)
+
+
+def _counts_of(grown: _Totals, code: int) -> Counts:
+    codes, counts = grown
+    at = int(np.searchsorted(codes, np.uint64(code)))
+    return Counts(*counts[at].tolist()) if at < len(codes) and int(codes[at]) == code else Counts()
 
 
 def _add_each(totals: dict[Key, Counts], counts: Mapping[Key, Counts], times: int) -> None:

@@ -247,6 +247,14 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("call_rate", (*_RUNNING, STAGE), "1/s", "calls", "CUDA, NCCL and cuDNN calls"),
     Column("launch_rate", (*_RUNNING, STAGE), "1/s", "calls", "launch-class calls"),
+    Column("graph_launch_rate", (*_RUNNING, STAGE), "1/s", "calls", "launches of graphs that ran"),
+    Column(
+        "graph_kernel_rate",
+        (*_RUNNING, STAGE),
+        "1/s",
+        "calls",
+        "kernels that launches of graphs replayed; unknown while one is launched of nobody knows how many",
+    ),
     Column("call_error_rate", _RUNNING, "1/s", "calls", "calls that returned an error"),
     Column("allocation_failure_rate", _RUNNING, "1/s", "calls", "calls that returned out of memory"),
     Column(

@@ -191,7 +191,7 @@ class Fuser:
             entity = Entity(EntityKind.stage, stage=self._labels[label], modality=modality_name(modality))
             cell = cells.setdefault(entity, {})
             cell["call_rate"] = counts.rate("calls", seconds)
-            cell["launch_rate"] = counts.rate("launches", seconds)
+            _put_launches(cell, counts, seconds)
             _put_waits(cell, counts, seconds)
 
     def _fill_scheduling(self, pids: Mapping[str, Iterable[int]], cells: Cells) -> None:
@@ -217,11 +217,18 @@ class Fuser:
 
 def _put_counts(cell: dict[str, float], counts: Counts, seconds: float) -> None:
     cell["call_rate"] = counts.rate("calls", seconds)
-    cell["launch_rate"] = counts.rate("launches", seconds)
+    _put_launches(cell, counts, seconds)
     cell["call_error_rate"] = counts.errors / seconds
     cell["allocation_failure_rate"] = counts.errors_oom / seconds
     cell["unattributed_ratio"] = counts.unattributed / counts.launches if counts.launches else math.nan
     _put_waits(cell, counts, seconds)
+
+
+def _put_launches(cell: dict[str, float], counts: Counts, seconds: float) -> None:
+    cell["launch_rate"] = counts.rate("launches", seconds)
+    cell["graph_launch_rate"] = counts.rate("graph_launches", seconds)
+    is_known = not counts.rate("unknown_graphs", seconds)
+    cell["graph_kernel_rate"] = counts.rate("graph_kernels", seconds) if is_known else math.nan
 
 
 def _put_waits(cell: dict[str, float], counts: Counts, seconds: float) -> None:

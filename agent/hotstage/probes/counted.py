@@ -36,6 +36,13 @@ class Counted:
         with self._maps.held() as maps:
             return self._launches.sum(maps.threads())
 
+    def launches_and_total(self) -> tuple[Mapping[int, int], int]:
+        """pid → its launches, and those of all processes, as of one moment."""
+        with self._maps.held() as maps:
+            threads = maps.threads()
+            by_pid = {pid: each.total for pid, each in self._launches.sum(threads).items()}
+            return by_pid, self._launches.total(threads).total
+
     def launch_totals(self) -> LaunchSources:
         """Launches of all processes by source, those that have gone too."""
         with self._maps.held() as maps:

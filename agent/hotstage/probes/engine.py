@@ -79,7 +79,7 @@ class ProbeEngine:
         """Verdicts on allocations and what they are made by; who works on which stream."""
         self.ledger = Ledger()
         """What memory each process has, PyTorch's allocators beside it; for the slow tick."""
-        self.names = Names(config, clock, self.counted.launches_by_source)
+        self.names = Names(config, clock, self.counted.launches_and_total)
         """Launches by kernel, stacks of slow and failing calls; for whoever asks."""
         self._forgetting = Forgetting(
             self.following.departures,

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hotstage.clock import Clock
 from hotstage.config.settings import ProbesConfig
 from hotstage.probes.discovery.processes import ProcessTable
+from hotstage.probes.kernel_series import KernelSeries
 from hotstage.probes.kernel_table import Kernels, kernel_table, no_kernels
-from hotstage.probes.launch_sources import LaunchSources
 from hotstage.probes.maps.names import NamesMaps
-from hotstage.probes.stacks import Stacks, StackWatch
+from hotstage.probes.stacks import NameStage, Stacks, StackWatch
 
 
 class Names:
@@ -22,11 +23,14 @@ class Names:
         self,
         config: ProbesConfig,
         clock: Clock,
-        launches: Callable[[], Mapping[int, LaunchSources]],
+        launches: Callable[[], tuple[Mapping[int, int], int]],
     ) -> None:
-        """`launches`: pid → launches since the attach."""
+        """`launches`: pid → launches since the attach, and those of all processes ever."""
         self._config = config
         self._launches = launches
+        self._now_ns = clock.monotonic_ns
+        self._series = KernelSeries(config.kernel_series)
+        self._series_lock = threading.Lock()
         self._processes = ProcessTable(Path(config.proc_root))
         self._maps: NamesMaps | None = None
         self._stacks = StackWatch(
@@ -46,13 +50,24 @@ class Names:
         if maps is None or not maps.launch_gap:
             return no_kernels(limit)
         keys, states = maps.kernels()
-        launches = {pid: each.total for pid, each in self._launches().items()}
+        launches, _ = self._launches()
         names = {pid: self._processes.name(pid) for pid in launches}
         return kernel_table(keys, states, launches, names, launch_gap=maps.launch_gap, limit=limit)
 
-    def stacks(self) -> Stacks:
-        """Stacks of slow and failing calls, the newest first."""
-        return Stacks(self._config.stacks, self._stacks.book.all())
+    def kernel_series(self) -> list[tuple[str, int]]:
+        """(kernel, launches ever) of the whole host: those launched most of late, and the rest."""
+        maps = self._maps
+        if maps is None or not maps.launch_gap or not self._config.kernel_series:
+            return []
+        with self._series_lock:
+            # Samples first: what is launched in between is a sample of the next look
+            keys, states = maps.kernels()
+            launches, total = self._launches()
+            return self._series.step(self._now_ns(), total, launches, keys, states)
+
+    def stacks(self, named: NameStage) -> Stacks:
+        """Stacks of slow and failing calls, the newest first; `named` knows what stages are called."""
+        return Stacks(self._config.stacks, self._stacks.book.all(named))
 
     def close(self) -> None:
         self._stacks.close()

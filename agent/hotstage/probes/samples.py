@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.probes.maps.graphs import no_work
 from hotstage.probes.maps.layout import BATCH_EVENT_DTYPE
 
 
@@ -97,6 +98,7 @@ class CallSample:
     stats: CALL_STAT_DTYPE (N,), cumulative since the epoch began.
     moved: bool (N,), whether the key's count changed since the last read.
     histograms: uint64 (slots, 242), row 0 unused; a copy made at the read.
+    graphs: CALL_KEY_DTYPE and GRAPH_WORK_DTYPE (G,), cumulative: launches in captures, and of graphs.
     """
 
     at_ns: int
@@ -104,6 +106,7 @@ class CallSample:
     stats: NDArray[np.void]
     moved: NDArray[np.bool_]
     histograms: NDArray[np.uint64] = field(repr=False)
+    graphs: tuple[NDArray[np.void], NDArray[np.void]] = field(default_factory=no_work)
 
     def histogram(self, row: int) -> NDArray[np.uint64]:
         """Counts of the row's durations, uint64 (242,): underflow, 240 scale-3 slots from 2^-22 s, overflow.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 from numpy.typing import NDArray
 
 from hotstage.errors import HotstageError
@@ -56,14 +56,18 @@ class StackFrame(Struct, frozen=True, gc=False):
 
 
 class CallStack(Struct, frozen=True, gc=False):
-    """Calls of one process that were slow, or failed alike, from the same place."""
+    """Calls of one process in one stage that were slow, or failed alike, from the same place."""
 
     pid: int
+    tid: Annotated[int, Meta(description="the thread of the last one")]
     call: str
+    stage: Annotated[str | None, Meta(description="null outside of any")]
+    modality: str
     kind: Literal["slow", "failed"]
     result: Annotated[int, Meta(description="the call's own return code, of the last one")]
     told: Annotated[int, Meta(description="how many were told, not made: at most 100 a second by one thread")]
     last_ns: Annotated[int, Meta(description="when the last one returned, CLOCK_MONOTONIC")]
+    last_seconds: Annotated[float, Meta(description="how long the last one took")]
     longest_seconds: float
     frames: Annotated[list[StackFrame], Meta(description="innermost first")]
 
@@ -81,6 +85,8 @@ def no_stacks() -> Stacks:
 
 
 Frames = tuple[StackFrame, ...]
+NameStage = Callable[[int, int, int], tuple[str | None, str]]
+"""(pid, stage, modality), as the kernel has them → their names; no stage is None."""
 
 
 class StackBook:
@@ -89,7 +95,7 @@ class StackBook:
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
         self._lock = threading.Lock()
-        self._found: dict[tuple[int, int, int, bytes], CallStack] = {}
+        self._found: dict[tuple[int, int, int, int, int, bytes], CallStack] = {}
         self._names = {call_id: call.name for call_id, call in calls_by_id().items()}
 
     def unknown(self, rows: NDArray[np.void]) -> NDArray[np.void]:
@@ -104,27 +110,38 @@ class StackBook:
                 addresses = row["frames"][: int(row["frame_count"])].tolist()
                 self._add(row, tuple(frames.get(each) or _bare(each) for each in addresses))
 
-    def all(self) -> list[CallStack]:
+    def all(self, named: NameStage) -> list[CallStack]:
         """The newest first."""
         with self._lock:
-            return sorted(self._found.values(), key=lambda each: -each.last_ns)
+            found = list(self._found.items())
+        stacks = []
+        for (pid, _, _, stage, modality, _), each in found:
+            in_stage, of = named(pid, stage, modality)
+            stacks.append(structs.replace(each, stage=in_stage, modality=of))
+        return sorted(stacks, key=lambda each: -each.last_ns)
 
     def _add(self, row: np.void, frames: Frames | None) -> bool:
         """Whether it is in the book; a new one needs its frames."""
         addresses = row["frames"][: int(row["frame_count"])]
-        key = int(row["tgid"]), int(row["call"]), int(row["kind"]), addresses.tobytes()
+        named = (int(row[name]) for name in ("tgid", "call", "kind", "stage", "modality"))
+        key = (*named, addresses.tobytes())
         known = self._found.pop(key, None)
         if known is None and frames is None:
             return False
-        call = int(row["call"])
+        pid, call = key[:2]
+        seconds = float(row["duration_ns"]) / 1e9
         self._found[key] = CallStack(
-            pid=key[0],
+            pid=pid,
+            tid=int(row["tid"]),
             call=self._names.get(call, f"call_{call}"),
+            stage=None,
+            modality="",
             kind="failed" if row["kind"] == EventKind.CALL_ERROR else "slow",
             result=int(row["result"]),
             told=1 + (known.told if known else 0),
             last_ns=int(row["ended_ns"]),
-            longest_seconds=max(float(row["duration_ns"]) / 1e9, known.longest_seconds if known else 0.0),
+            last_seconds=seconds,
+            longest_seconds=max(seconds, known.longest_seconds if known else 0.0),
             frames=known.frames if known else list(frames or ()),
         )
         if len(self._found) > self._kept:
@@ -137,7 +154,12 @@ class StackWatch:
     their maps go.
     """
 
-    def __init__(self, proc_root: Path, deadline_seconds: float, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        proc_root: Path,
+        deadline_seconds: float,
+        now_ns: Callable[[], int],
+    ) -> None:
         self.book = StackBook()
         self._processes = ProcessTable(proc_root)
         self._deadline_seconds = deadline_seconds

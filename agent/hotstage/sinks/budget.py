@@ -8,7 +8,7 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 
 | part | what it is reckoned for |
 |---|---|
-| stage | 33 stages × modalities, as they occur, on 2 GPUs and on none yet known: 71 histograms of 14 edges |
+| stage | 33 stages × modalities, as they occur, on 2 GPUs and on none known yet: 71 histograms of 14 edges |
 | run_queue | 15 stages, with those of one's own |
 | endpoint | 32 histograms of 12 edges: 16 endpoints of 2 models; 64 routes; 48 penalties by class |
 | request_class | 9 fingerprints × 6 sizes counted, 27 with quantiles |
@@ -17,7 +17,9 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 | memory | 28 kinds × GPUs, 13 stages × modalities that allocate, 6 outcomes of conflicts |
 | engine | 8 models of engines; their own pages say more |
 | driver | 14 tracepoints, 5 rings, 8 timelines of fences, 8 GPUs, 10 classes of ioctls, OOM kills by user |
-| breaker | 44 breakers × 6 states, and what else is told of each |
+| kernel | the 16 names launched most, graphs, what has no name, the rest |
+| window | 36 kinds × severities × stages: of some 20 kinds most are of no stage |
+| breaker | 44 breakers × 6 states, and what else is told of each; 51 changes of state of those that move |
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ CUSTOM_SERIES = 32
 HISTOGRAMS_MAX = 300
 
 PARTS: dict[str, int] = {
-    "stage": 1580,
+    "stage": 1592,
     "run_queue": 135,
     "endpoint": 960,
     "instance": 224,
@@ -42,11 +44,12 @@ PARTS: dict[str, int] = {
     "ttft": 56,
     "itl": 14,
     "calls": 180,
-    "launches": 5,
+    "launches": 6,
+    "kernel": 19,
     "call": 64,
     "memory": 86,
-    "window": 120,
-    "breaker": 468,
+    "window": 108,
+    "breaker": 448,
     "gpu": 128,
     "slo": 25,
     "webhook": 227,

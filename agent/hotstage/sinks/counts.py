@@ -66,6 +66,8 @@ class Counts:
         self.transitions = Tally(metrics.BREAKER_TRANSITIONS)
         self.xids = Tally(metrics.GPU_XID)
         self.waits = Tally(metrics.STAGE_WAIT)
+        self.graph_kernels = Tally(metrics.STAGE_GRAPH_KERNELS)
+        self.unknown_graphs = Tally(metrics.UNKNOWN_GRAPHS)
         self.scheduling = SchedulingCounts()
         self.xid_last_seconds: dict[tuple[str, str], float] = {}
         self.fresh_seconds: dict[str, float] = {}
@@ -77,6 +79,7 @@ class Counts:
         }
         # Key of a call counter → (count, errors, total time in ns) when it was last seen.
         self._before: dict[bytes, tuple[int, int, int]] = {}
+        self._graphs_before: dict[bytes, tuple[int, int]] = {}
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
@@ -86,6 +89,8 @@ class Counts:
             self.calls,
             self.call_errors,
             self.waits,
+            self.graph_kernels,
+            self.unknown_graphs,
             self.windows,
             self.transitions,
             self.xids,
@@ -129,8 +134,29 @@ class Counts:
                 self.call_errors.add((name, *of), errors - before[1])
             if reason is not None and total_ns > before[2]:
                 self.waits.add((*of, reason), (total_ns - before[2]) / 1e9)
+        self._add_graphs(sample, stages)
         if len(self._before) > 2 * len(sample.keys) + 1024:
             self._forget(sample)
+
+    def _add_graphs(self, sample: CallSample, stages: StageLabels) -> None:
+        """What graph launches have run since the sample before."""
+        keys, work = sample.graphs
+        raw, size = keys.tobytes(), keys.dtype.itemsize
+        told = {}
+        columns = [*(keys[name].tolist() for name in ("tgid", "stage", "modality"))]
+        columns += [work[name].tolist() for name in ("kernels", "unknown")]
+        for row, (pid, stage, modality, kernels, unknown) in enumerate(zip(*columns, strict=True)):
+            key = raw[row * size : (row + 1) * size]
+            told[key] = kernels, unknown
+            before = self._graphs_before.get(key, (0, 0))
+            if kernels < before[0] or unknown < before[1]:
+                before = 0, 0
+            if kernels > before[0]:
+                of = (stages[stages.label_of(pid, stage)], _MODALITIES[modality])
+                self.graph_kernels.add(of, kernels - before[0])
+            if unknown > before[1]:
+                self.unknown_graphs.add((), unknown - before[1])
+        self._graphs_before = told
 
     def add_frame(self, frame: Frame, wall_offset_ns: int) -> None:
         """When each source was last fresh."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hotstage.sinks.class_metrics import CLASS_METRICS
 from hotstage.sinks.driver_metrics import DRIVER_METRICS
 from hotstage.sinks.engine_metrics import ENGINE_METRICS
+from hotstage.sinks.kernel_metrics import KERNEL_METRICS
 from hotstage.sinks.memory_metrics import MEMORY_METRICS
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.pressure_metrics import PRESSURE_METRICS
@@ -133,6 +134,21 @@ STAGE_WAIT = Metric(
     "Time that threads of the stage spent in calls that returned; reason is sync, memcpy or alloc.",
     cap=72,
 )
+STAGE_GRAPH_KERNELS = Metric(
+    "hotstage_stage_graph_kernels_total",
+    "counter",
+    ("stage", "modality"),
+    "Kernels that graph launches replayed; without those of graphs that were made before the probes came.",
+    cap=12,
+    counts="kernel",
+)
+UNKNOWN_GRAPHS = Metric(
+    "hotstage_launches_unknown_graphs_total",
+    "counter",
+    (),
+    "Launches of graphs of which nobody knows how many kernels they replay.",
+    counts="call",
+)
 SLO_EVENTS = Metric(
     "hotstage_slo_events_total",
     "counter",
@@ -164,12 +180,12 @@ CALL_ERRORS = Metric(
     counts="error",
 )
 WINDOW_ANOMALIES = Metric(
-    "hotstage_window_anomalies_total", "counter", _WINDOW, "Anomaly windows opened.", cap=40, counts="window"
+    "hotstage_window_anomalies_total", "counter", _WINDOW, "Anomaly windows opened.", cap=36, counts="window"
 )
 WINDOW_ACTIVE = Metric(
-    "hotstage_window_active", "gauge", _WINDOW, "Anomaly windows open now.", cap=40, counts="window"
+    "hotstage_window_active", "gauge", _WINDOW, "Anomaly windows open now.", cap=36, counts="window"
 )
-WINDOW_SCORE = Metric("hotstage_window_score", "gauge", _WINDOW, "Highest score of the open ones.", cap=40)
+WINDOW_SCORE = Metric("hotstage_window_score", "gauge", _WINDOW, "Highest score of the open ones.", cap=36)
 BREAKER_STATE = Metric(
     "hotstage_breaker_state",
     "gauge",
@@ -188,7 +204,7 @@ BREAKER_TRANSITIONS = Metric(
     "counter",
     ("breaker", "from", "to", "reason"),
     "Changes of state; reason is window, cool_down, recovered, relapse or override.",
-    cap=72,
+    cap=52,
     counts="transition",
 )
 BREAKER_LAST = Metric(
@@ -225,6 +241,7 @@ GPU_THROTTLE = Metric(
 METRICS: tuple[Metric, ...] = (
     *(value for value in list(globals().values()) if isinstance(value, Metric)),
     *CLASS_METRICS,
+    *KERNEL_METRICS,
     *TOKEN_METRICS,
     *ENGINE_METRICS,
     *DRIVER_METRICS,

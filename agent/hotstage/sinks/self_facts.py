@@ -12,6 +12,7 @@ from pathlib import Path
 from hotstage.probes.custom.watch import CustomReading
 from hotstage.probes.driver.report import DriverReport
 from hotstage.sinks import self_metrics
+from hotstage.sinks.kernel_metrics import KERNEL_LAUNCHES
 from hotstage.sinks.memory import conflict_children
 from hotstage.sinks.metric import Metric
 from hotstage.sinks.now import Children
@@ -73,6 +74,8 @@ class SelfFacts:
     """Those that systemd's journal did not take: refused (written to standard error), dropped."""
     levels: Mapping[str, int] = field(default_factory=dict)
     """Processes by how much is recorded of them."""
+    kernels: tuple[tuple[str, int], ...] = ()
+    """Kernels launched most of late, the rest last: launches ever."""
     probe_cost_ratio: float | None = None
     """The dearest process's."""
 
@@ -94,6 +97,7 @@ def self_children(facts: SelfFacts) -> dict[Metric, Children]:
         ],
         self_metrics.LOSSES: [((name,), float(count)) for name, count in facts.losses.items()],
         self_metrics.LAUNCHES: [((source,), float(count)) for source, count in facts.launches.items()],
+        KERNEL_LAUNCHES: [((name,), float(count)) for name, count in facts.kernels],
         self_metrics.ATTACHED: [((), float(facts.attached_symbols))],
         self_metrics.MISSED: [((), float(facts.missed_symbols))],
         self_metrics.AGENT_CPU: [((), sum(os.times()[:2]))],

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import numpy as np
 
 from hotstage.frame.call_rates import CallRates, Counts
 from hotstage.probes.catalogue import calls_by_id
+from hotstage.probes.maps.graphs import GRAPH_WORK_DTYPE
 from hotstage.probes.maps.layout import CALL_KEY_DTYPE, CALL_STAT_DTYPE
 from hotstage.probes.samples import CallSample
 from hotstage.stages.shares import SHARE_DTYPE
@@ -10,7 +13,7 @@ from hotstage.stages.stage import NO_STAGE, Modality, Stage
 
 SECOND = 1_000_000_000
 CALL = {call.name: call_id for call_id, call in calls_by_id().items()}
-LAUNCH, ALLOC = CALL["cuLaunchKernel"], CALL["cuMemAlloc_v2"]
+LAUNCH, ALLOC, GRAPH = CALL["cuLaunchKernel"], CALL["cuMemAlloc_v2"], CALL["cuGraphLaunch"]
 MARK = next(call_id for call_id, call in calls_by_id().items() if call.family == "mark")
 ENCODE = (Stage.vision_encode, Modality.image)
 BARE = (NO_STAGE, 0)
@@ -115,3 +118,47 @@ def test_what_shares_of_batches_leave_of_nothing_is_no_rate():
         0.0,
         2.0,
     )
+
+
+def test_graphs_are_told_by_the_kernels_that_they_replay():
+    rates = CallRates()
+    decode, prefill = (Stage.llm_decode, Modality.text), (Stage.llm_prefill, Modality.text)
+    rates.take(with_graphs(sample(1)))
+    counters = ((7, LAUNCH, ENCODE, 90, 0), (7, GRAPH, decode, 50, 0), (7, GRAPH, prefill, 4, 0))
+    work = ((7, LAUNCH, ENCODE, 30, 0, 0), (7, GRAPH, decode, 10, 4000, 0), (7, GRAPH, prefill, 0, 0, 4))
+    rates.take(with_graphs(sample(2, *counters), *work))
+    found = {
+        code: (counts.launches, counts.graph_launches, counts.graph_kernels, counts.unknown_graphs)
+        for code, counts in rates.of_stages().items()
+    }
+    # 10 of the graph launches went into a graph themselves
+    assert found == {ENCODE: (90, 0, 0, 0), decode: (50, 40, 4000, 0), prefill: (4, 4, 0, 4)}
+    assert rates.of_all().graph_kernels == 4000
+    for second in range(3, 14):
+        rates.take(with_graphs(sample(second, *counters), *work))
+    assert not rates.of_stages()
+
+
+def with_graphs(taken, *work):
+    """Each: (pid, call, (stage, modality), captured, kernels, unknown)."""
+    keys, rows = np.zeros(len(work), CALL_KEY_DTYPE), np.zeros(len(work), GRAPH_WORK_DTYPE)
+    for at, (pid, call, (stage, modality), *counts) in enumerate(work):
+        keys[at] = (pid, call, stage, modality, 0, 0, (0, 0))
+        rows[at] = tuple(counts)
+    return replace(taken, graphs=(keys, rows))
+
+
+def test_of_a_batchs_graphs_its_members_have_the_part_that_they_have_of_its_launches():
+    rates = CallRates()
+    decode, prefill = (Stage.llm_decode, Modality.text), (Stage.llm_prefill, Modality.text)
+    rates.take(with_graphs(sample(1)))
+    shares = np.zeros(2, SHARE_DTYPE)
+    shares["pid"], shares["launches"] = 7, (60.0, 20.0)
+    shares["batch_stage"], shares["batch_modality"] = decode
+    shares["stage"], shares["modality"] = (decode[0], prefill[0]), (decode[1], prefill[1])
+    work = with_graphs(sample(2, (7, GRAPH, decode, 80, 0)), (7, GRAPH, decode, 0, 4000, 0))
+    rates.take(work, shares=[shares])
+    found = {
+        code: (counts.graph_launches, counts.graph_kernels) for code, counts in rates.of_stages().items()
+    }
+    assert found == {decode: (60.0, 3000.0), prefill: (20.0, 1000.0)}

@@ -17,6 +17,10 @@ from hotstage.probes.stacks import StackBook, StackFrame, frames_of
 EVENT_WAIT = 65
 
 
+def named(pid: int, stage: int, modality: int) -> tuple[str | None, str]:
+    return (f"stage {stage}" if stage else None), f"modality {modality}"
+
+
 def rows(*frames: int, pid: int = 7, count: int = 1, kind: EventKind = EventKind.CALL_SLOW) -> np.ndarray:
     found = np.zeros(count, CALL_STACK_DTYPE)
     found["kind"], found["tgid"], found["call"], found["frame_count"] = kind, pid, EVENT_WAIT, len(frames)
@@ -32,10 +36,23 @@ def test_calls_from_the_same_place_are_one_row() -> None:
     frame = StackFrame(0x1000, "/lib/libengine.so", 0x400, "ab", "wait_for_step", 12)
     book.take(first, {0x1000: frame})
     assert len(book.unknown(rows(0x1000, 0x2000, count=3))) == 0
-    (stack,) = book.all()
+    (stack,) = book.all(named)
     assert (stack.call, stack.kind, stack.told, stack.last_ns) == ("cuEventSynchronize", "slow", 4, 3)
     assert stack.frames[0] == frame and stack.longest_seconds == 2.0
     assert (stack.frames[1].address, stack.frames[1].library) == (0x2000, None)
+
+
+def test_a_row_is_of_one_stage_and_tells_who_called_last() -> None:
+    book = StackBook()
+    first, other = rows(0x1000), rows(0x1000, count=2)
+    first["tid"], other["tid"], other["stage"], other["modality"] = 70, (71, 72), 3, 1
+    other["duration_ns"] = 5_000_000_000, 1_000_000_000
+    book.take(first, {})
+    book.take(other, {})
+    mine, bare = book.all(named)
+    assert (bare.tid, bare.stage, bare.modality, bare.told) == (70, None, "modality 0", 1)
+    assert (mine.tid, mine.stage, mine.modality, mine.told) == (72, "stage 3", "modality 1", 2)
+    assert (mine.last_seconds, mine.longest_seconds) == (1.0, 5.0)
 
 
 def test_the_one_that_came_last_longest_ago_goes() -> None:
@@ -44,7 +61,7 @@ def test_the_one_that_came_last_longest_ago_goes() -> None:
     book.take(rows(2), {})
     book.unknown(rows(1))
     book.take(rows(3, kind=EventKind.CALL_ERROR), {})
-    assert sorted(stack.frames[0].address for stack in book.all()) == [1, 3]
+    assert sorted(stack.frames[0].address for stack in book.all(named)) == [1, 3]
 
 
 def test_an_address_of_this_process_has_a_file_and_a_function() -> None:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hotstage.breaker.record import BreakerState
 from hotstage.frame.entity import HOST
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.catalogue.spec import Family
+from hotstage.probes.maps.graphs import GRAPH_WORK_DTYPE
 from hotstage.probes.maps.layout import CALL_KEY_DTYPE, CALL_STAT_DTYPE
 from hotstage.probes.samples import CallSample, XidEvent
 from hotstage.sinks.counts import Counts
@@ -151,3 +154,14 @@ def test_xids_carry_the_uuid_where_nvml_knows_it():
     counts.add_xids(xids, {"0000:01:00.0": "GPU-a"}, 2_000_000_000_000)
     assert dict(counts.xids.items()) == {("GPU-a", "79"): 2, ("0000:02:00.0", "79"): 1}
     assert counts.xid_last_seconds[("GPU-a", "79")] == 2_000.000000005
+
+
+def test_kernels_in_graphs_are_counted_by_stage_and_unknown_graphs_by_themselves():
+    counts, labels = Counts(), StageLabels()
+    for at, (kernels, unknown) in enumerate(((100, 0), (100, 2), (350, 2), (40, 1))):  # the last: begun anew
+        keys, work = np.zeros(1, CALL_KEY_DTYPE), np.zeros(1, GRAPH_WORK_DTYPE)
+        keys["tgid"], keys["stage"], keys["modality"] = 7, Stage.llm_decode, Modality.text
+        work["kernels"], work["unknown"] = kernels, unknown
+        counts.add_calls(replace(sample(at_ns=at), graphs=(keys, work)), labels)
+    assert dict(counts.graph_kernels.items()) == {("llm_decode", "text"): 390.0}
+    assert dict(counts.unknown_graphs.items()) == {(): 3.0}

@@ -192,7 +192,7 @@ class KernelMaps:
         keys, stats = (rows.copy() for rows in self._calls.read())
         moved = self._moved(keys, stats["count"])
         self.histograms.refresh(stats["histogram_slot"][moved])
-        return CallSample(at_ns, keys, stats, moved, self.histograms.copied)
+        return CallSample(at_ns, keys, stats, moved, self.histograms.copied, self.graphs.work())
 
     def calls(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """CALL_KEY_DTYPE and CALL_STAT_DTYPE (N,), copies; what `read_slow` calls moved stays as it is."""
