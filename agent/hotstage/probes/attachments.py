@@ -9,6 +9,7 @@ for as long as a process has them, and a while longer. One library that fails ne
 from __future__ import annotations
 
 import logging
+import resource
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -41,6 +42,8 @@ call.
 """
 LIBRARIES_PER_USER = 256
 """Distinct files of one unprivileged user: each costs descriptors, links and kernel memory of the agent."""
+DESCRIPTORS_KEPT = 64
+"""Left for answers, the database and what the kernel's files are read through."""
 EPOCHS_LIMIT = 1024
 PROCESSES_SHOWN_LIMIT = 4096
 
@@ -98,7 +101,8 @@ class Attachments:
                 discard_candidate(candidate)
                 return False
             owner = self._user_of(process.identity.pid)
-            if (limited := self._beyond_share(owner)) is not None:
+            limited = self._beyond_share(owner) or _beyond_descriptors(candidate.parsed.library.fd)
+            if limited is not None:
                 self._leave_out(process, candidate, limited)
                 return True
             is_same = candidate.is_patched or (twin is not None and twin.state is LibraryState.OFF)
@@ -349,3 +353,13 @@ class Attachments:
     def _links(self, held: HeldLibrary) -> tuple[Link, ...]:
         """All that holds it in the kernel."""
         return held.attachment.links if held.attachment is not None else ()
+
+
+def _beyond_descriptors(newest: int) -> str | None:
+    """Why a library is not attached for want of descriptors. The lowest free number is given out, so that of
+    its file says how many are taken.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or newest < limit - DESCRIPTORS_KEPT:
+        return None
+    return f"the agent may have {limit} descriptors, and nearly all are taken: raise its limit (LimitNOFILE)"

@@ -6,6 +6,7 @@ user cannot have all of the agent's descriptors.
 from __future__ import annotations
 
 import contextlib
+import resource
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from tests.unit.probes.test_attachments import LINGER_NS, FakeLoader, candidate, open_descriptors, view
 
-from hotstage.probes.attachments import LIBRARIES_PER_USER
+from hotstage.probes.attachments import DESCRIPTORS_KEPT, LIBRARIES_PER_USER
 from hotstage.probes.coverage import LibraryState
 from hotstage.probes.departures import Departures
 from hotstage.probes.restraint.books import RestrainedAttachments
@@ -138,3 +139,19 @@ def distinct(inode: int) -> Any:
     found = candidate(inode)
     library = replace(found.parsed.library, build_id=f"{inode:x}")
     return replace(found, parsed=replace(found.parsed, library=library))
+
+
+def test_where_descriptors_run_short_the_next_library_is_left_out(
+    books: RestrainedAttachments, loader: HangingLoader
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    books.library_found(view(1), distinct(1), 0, 1)
+    late = distinct(2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (late.parsed.library.fd + DESCRIPTORS_KEPT, hard))
+    try:
+        books.library_found(view(1), late, 0, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    first, second = books.processes()[0].libraries
+    assert (first.state, second.state) == (LibraryState.ATTACHED, LibraryState.LIMITED)
+    assert second.reason is not None and "LimitNOFILE" in second.reason
