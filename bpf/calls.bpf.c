@@ -106,7 +106,8 @@ static __always_inline void count_at_entry(struct thread_state *thread, __u32 tg
 #define CALL_IS_COUNTED 0 /* entered: its return is of no interest */
 #define CALL_IS_DONE 1
 #define CALL_UNMAPS_MORE 2
-#define CALL_ENDS_CONTEXT 3 /* left, and not yet popped */
+#define CALL_ENDS_CONTEXT 3 /* left, and not yet popped, as the next one */
+#define CALL_IS_OF_COMMUNICATORS 4
 
 static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now,
 					const __u32 is_outer)
@@ -250,7 +251,7 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 	if (!is_outer && is_context_end(spec, result))
 		return CALL_ENDS_CONTEXT;
 	if (is_outer && spec->effect)
-		leave_communicator(thread, spec, tgid, tid, now, result);
+		return CALL_IS_OF_COMMUNICATORS;
 	pop_call(thread);
 	return CALL_IS_DONE;
 }
@@ -288,6 +289,34 @@ HOTSTAGE_WORKER __u32 go_through_allocations(__u64 cookie, __u32 left)
 	end_context(thread, pid_tgid >> 32, spec->detail);
 	pop_call(thread);
 	return 0;
+}
+
+/*
+ * It finds thread and call again, so that the verifier follows its loops once, not for each way through
+ * leave_call.
+ */
+HOTSTAGE_WORKER __u32 finish_communicators(__u64 cookie, __s32 result)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 tid = (__u32)pid_tgid, call = (__u16)cookie;
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
+
+	if (!thread || !spec)
+		return 0;
+	if (result == spec->no_error)
+		result = 0;
+	leave_communicator(thread, spec, pid_tgid >> 32, tid, bpf_ktime_get_ns(), result);
+	pop_call(thread);
+	return 0;
+}
+
+static __always_inline void leave_outer(struct pt_regs *ctx, __u64 since_ns)
+{
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+
+	if (leave_call(ctx, cookie, since_ns, 1) == CALL_IS_OF_COMMUNICATORS)
+		finish_communicators(cookie, (__s32)PT_REGS_RC(ctx));
 }
 
 static __always_inline __u32 enter_and_finish(struct pt_regs *ctx, __u64 now)
@@ -340,7 +369,7 @@ int outer_enter(struct pt_regs *ctx)
 SEC("uprobe")
 int outer_exit(struct pt_regs *ctx)
 {
-	leave_call(ctx, bpf_get_attach_cookie(ctx), 0, 1);
+	leave_outer(ctx, 0);
 	return 0;
 }
 
@@ -371,7 +400,7 @@ int outer_session(struct pt_regs *ctx)
 	__u64 *since_ns = bpf_session_cookie();
 
 	if (bpf_session_is_return()) {
-		leave_call(ctx, bpf_get_attach_cookie(ctx), sealed(*since_ns), 1);
+		leave_outer(ctx, sealed(*since_ns));
 	} else {
 		__u64 now = bpf_ktime_get_ns();
 

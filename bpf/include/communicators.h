@@ -263,9 +263,7 @@ static __always_inline void make_communicators(struct thread_state *thread,
 	}
 }
 
-/*
- * A call on communicators returns. All behind a loop is verified with it, so this comes as late as it can.
- */
+/* A call on communicators returns. */
 static __always_inline void leave_communicator(struct thread_state *thread,
 					       const struct call_spec *spec, __u32 tgid, __u32 tid,
 					       __u64 now, __s32 result)

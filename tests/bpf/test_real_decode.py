@@ -57,13 +57,11 @@ def test_a_film_is_decoded_as_it_is_counted(packages: Path, engine: ProbeEngine,
         assert program.stdin and program.stdout
         assert program.stdout.readline() == "ready\n"
         wait_until(lambda: _covered(engine, program.pid) >= KINDS, "FFmpeg is attached")
-        before = _counted(engine, program.pid)
         program.stdin.write("\n")
         program.stdin.flush()
         assert program.stdout.readline() == "50 20\n"
         truth = dict(part.split("=") for part in program.stdout.readline().split())
         _equal_to_truth(engine, program.pid, truth)
-        assert before == {}
         _in_its_stage(engine, program.pid)
 
 
