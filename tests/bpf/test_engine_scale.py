@@ -33,7 +33,7 @@ AGENT = (
     "from hotstage.clock import SystemClock; from hotstage.config.settings import ProbesConfig\n"
     "from hotstage.probes.engine import ProbeEngine; import time\n"
     "e = ProbeEngine(ProbesConfig(xid=False, driver=False), SystemClock()); e.start()\n"
-    "print(e.start_seconds, e.attached_points(), flush=True); time.sleep(60)"
+    "print(e.start_seconds, e.following.books.counts()[0], flush=True); time.sleep(60)"
 )
 
 
@@ -142,7 +142,7 @@ def held(engine: ProbeEngine) -> dict[str, int]:
         "descriptors": len(names),
         "links": sum("bpf_link" in name or "bpf-link" in name for name in names),
         "threads": len(list(Path("/proc/self/task").iterdir())),
-        "points": engine.attached_points(),
+        "points": engine.following.books.counts()[0],
         "map bytes": engine.map_bytes(),
     }
 
@@ -193,4 +193,4 @@ def test_a_thousand_forks_and_exits_inside_a_call_are_each_counted_once(
         return (call.counted, call.open) if call else (0, 0)
 
     wait_until(lambda: counted() == (997, 0), "each call that ended its process is counted and closed", 10.0)
-    assert engine.is_following
+    assert engine.following.is_running
