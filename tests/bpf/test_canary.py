@@ -107,6 +107,62 @@ def test_a_placement_that_harms_goes_back_to_the_symbols(
     assert [point.symbol for point in tried] == [point.symbol for point in points]
 
 
+VERSIONS = {
+    "libcudart.so.12": "int cudaRuntimeGetVersion(int *v) { @IF_PROBED@ *v = 12090; return 0; }"
+    " int cudaDeviceSynchronize(void) { return 35; }",
+    "libnccl.so.2": "int ncclGetVersion(int *v) { @IF_PROBED@ *v = 22907; return 0; }"
+    " int ncclCommDestroy(void *c) { return 4; }",
+    "libcudnn.so.9": "unsigned long cudnnGetVersion(void) { @IF_PROBED@ return 90700; }"
+    " int cudnnBackendExecute(void *h, void *p, void *v) { return 1; }",
+    "libavcodec.so.61": "unsigned avcodec_version(void) { @IF_PROBED@ return 4002660; }"
+    " int avcodec_send_packet(void *c, void *p) { return 0; }",
+}
+"""By name, a harmless function that may notice a probe on its first byte, and one that is counted."""
+
+
+def build_plain(folder: Path, name: str, if_probed: str) -> Path:
+    symbol = VERSIONS[name].split("(")[0].split()[-1]
+    is_probed = f"if (*(volatile unsigned char *)(void *){symbol} == 0xcc) {if_probed}"
+    (folder / "plain.c").write_text(VERSIONS[name].replace("@IF_PROBED@", is_probed))
+    command = ["gcc", "-O1", "-fno-omit-frame-pointer", "-fcf-protection=none", "-shared", "-fPIC"]
+    subprocess.run([*command, "-o", folder / name, folder / "plain.c"], check=True)
+    return folder / name
+
+
+@pytest.mark.parametrize("rung", [Rung.SESSION, Rung.PERF])
+@pytest.mark.parametrize("name", VERSIONS)
+def test_every_kind_with_a_harmless_function_is_tried_in_one_process_first(
+    tmp_path: Path, name: str, rung: Rung
+) -> None:
+    found = {}
+    for what, if_probed in (("well", ";"), ("dies", '__asm__("ud2");')):
+        folder = tmp_path / what
+        folder.mkdir()
+        parsed, points = parse_driver(build_plain(folder, name, if_probed), name.split(".", maxsplit=1)[0])
+        trials = LibraryTrials(rung, SystemClock())
+        try:
+            tried, report = trials.try_out(parsed, points)
+        finally:
+            trials.close()
+            os.close(parsed.library.fd)
+        assert points and report is not None
+        found[what] = report.placement, report.calls, len(tried), report.reason
+    assert found["well"] == (VERIFIED, CALLS, 1, None)
+    assert found["dies"][:3] == (REFUTED, 0, 0)
+    assert found["dies"][3] is not None and found["dies"][3].endswith("under a probe: it ended by SIGILL")
+
+
+def test_a_refuted_runtime_is_not_probed_and_coverage_says_why(
+    tmp_path: Path, target: Target, start_engine: Callable[..., ProbeEngine]
+) -> None:
+    target.open(build_plain(tmp_path, "libcudart.so.12", "return 7;"))
+    engine = start_engine()
+    library = library_of(engine, target.pid)
+    assert library is not None and library.trial is not None and library.reason is not None
+    assert (library.state, library.attached, library.trial.placement) == ("failed", 0, REFUTED)
+    assert "cudaRuntimeGetVersion returned [7] under a probe and [0] without" in library.reason
+
+
 def test_the_simulated_driver_is_verified_and_hands_out_exported_functions_only(tmp_path: Path) -> None:
     parsed, points = parse_driver(lay_out(tmp_path).libcuda)
     trials = LibraryTrials(Rung.SESSION, SystemClock())

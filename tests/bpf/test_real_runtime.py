@@ -13,6 +13,7 @@ import pytest
 from tests.bpf.conftest import Probes, open_library
 from tests.bpf.real_libraries import call_in_children, fetch
 
+from hotstage.clock import SystemClock
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.cuda_runtime import CUDA_RUNTIME
 from hotstage.probes.catalogue.spec import Tier
@@ -20,6 +21,10 @@ from hotstage.probes.discovery.elf import read_elf
 from hotstage.probes.discovery.libraries import ParsedLibrary
 from hotstage.probes.discovery.targets import plan
 from hotstage.probes.loader import links
+from hotstage.probes.loader.base import Rung
+from hotstage.probes.trial.canary import CALLS as CANARY_CALLS
+from hotstage.probes.trial.report import PlacementVerdict
+from hotstage.probes.trial.trials import LibraryTrials
 
 WHEELS = {"12.9": "nvidia-cuda-runtime-cu12==12.9.79", "13.5": "nvidia-cuda-runtime==13.5.37"}
 INSUFFICIENT_DRIVER = 35
@@ -88,3 +93,17 @@ def test_calls_that_fail_for_want_of_a_driver_are_the_runtimes_errors(
             keys, stats = probes.rows(answers[name].pid, ids[name])
             assert (int(stats["count"].sum()), int(stats["errors"].sum())) == (times, times), name
             assert set(keys["layer"]) == {CUDA_RUNTIME.layer}
+
+
+def test_its_version_function_is_tried_in_one_process_first(parsed: ParsedLibrary) -> None:
+    points, _ = plan(parsed, LIBRARIES)
+    trials = LibraryTrials(Rung.SESSION, SystemClock())
+    trials.started()
+    try:
+        tried, report = trials.try_out(parsed, points)
+    finally:
+        trials.close()
+    assert report is not None
+    print(f"{parsed.library.path}: {len(points)} symbols, {report.seconds * 1e3:.0f} ms")
+    assert (report.placement, report.reason, tried) == (PlacementVerdict.VERIFIED, None, points)
+    assert report.calls == CANARY_CALLS

@@ -118,12 +118,10 @@ def copy_of(library: Path, folder: Path, number: int) -> Path:
     return made
 
 
-def parse_driver(path: Path) -> tuple[ParsedLibrary, tuple[AttachPoint, ...]]:
+def parse_driver(path: Path, kind: str = "libcuda") -> tuple[ParsedLibrary, tuple[AttachPoint, ...]]:
     """The library opened as discovery would, and its plan; the caller closes `library.fd`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     status, elf = os.fstat(fd), read_elf(fd)
-    library = OpenLibrary(
-        fd, str(path), status.st_dev, status.st_ino, status.st_size, elf.build_id, "libcuda"
-    )
+    library = OpenLibrary(fd, str(path), status.st_dev, status.st_ino, status.st_size, elf.build_id, kind)
     parsed = ParsedLibrary(library, elf, unlinked=False)
     return parsed, plan(parsed, LIBRARIES)[0]

@@ -13,6 +13,7 @@ from hotstage.probes.discovery.libraries import BEYOND_REACH
 from hotstage.probes.discovery.processes import ProcessId
 from hotstage.probes.discovery.targets import Candidate, MissedSymbol
 from hotstage.probes.loader.base import Attachment, AttachPoint
+from hotstage.probes.trial.report import PlacementVerdict
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +63,9 @@ def nothing_to_probe(candidate: Candidate) -> tuple[LibraryState, str]:
         return LibraryState.IGNORED, BEYOND_REACH[library.kind]
     if table is not None and table.refusal is not None:
         return LibraryState.FAILED, f"its table of functions: {table.refusal}"
+    trial = candidate.trial
+    if trial is not None and trial.placement is PlacementVerdict.REFUTED:
+        return LibraryState.FAILED, f"a probe was tried in one process first: {trial.reason}"
     known = bool(candidate.missed)
     return LibraryState.IGNORED, (
         "exports none of the catalogue's functions" if known else "not in the catalogue"

@@ -8,18 +8,20 @@ from enum import StrEnum
 
 
 class PlacementVerdict(StrEnum):
-    """Whether probes behind the first instruction were tried on this library before everybody got them."""
+    """Whether probes were tried on this library before everybody got them: of the driver those behind the
+    first instruction, of others those on it.
+    """
 
     VERIFIED = "verified"
     """Probed in one process first: each call was counted, with the arguments and the result it had."""
     REFUTED = "refuted"
-    """That process crashed or saw something else: the probes of this library stand at the symbols, at about
-    ten times the cost.
+    """That process crashed or saw something else: the driver's probes stand at the symbols, at about ten
+    times the cost; another library is not probed.
     """
     UNVERIFIED = "unverified"
     """It could not be tried: the probes stand where the bytes alone allow it."""
     UNUSED = "unused"
-    """No probe of this library stands behind the first instruction."""
+    """No probe of this driver stands behind the first instruction."""
 
 
 @dataclass(frozen=True, slots=True)

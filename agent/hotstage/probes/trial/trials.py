@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Protocol
 
 from hotstage.clock import Clock
-from hotstage.probes.catalogue.placement import CODE_BYTES, place, rule_of
+from hotstage.probes.catalogue.placement import CODE_BYTES, place
 from hotstage.probes.discovery.libraries import ParsedLibrary
 from hotstage.probes.loader.base import AttachPoint, Rung
 from hotstage.probes.loader.libbpf import OBJECTS
-from hotstage.probes.trial import audit
+from hotstage.probes.trial import audit, harmless
 from hotstage.probes.trial.canary import Canary, RefutedError
+from hotstage.probes.trial.harmless import VERSION_FUNCTION
 from hotstage.probes.trial.process import Subject, TrialError
 from hotstage.probes.trial.report import AddressAudit, PlacementVerdict, TrialReport
 
@@ -35,11 +36,6 @@ _OWN_LINGER_NS = 1_000_000_000
 """News of a process that has ended may still be on its way."""
 KEPT_LIMIT = 64
 """Verified builds that are remembered: another copy of one is not tried again."""
-
-TRIED_KIND = "libcuda"
-VERSION_FUNCTION = "cuDriverGetVersion"
-HARMLESS = (VERSION_FUNCTION, "cuCtxSynchronize")
-"""Called with a pointer, before cuInit: the first writes its version there, the second returns 3."""
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +91,7 @@ class _Findings:
 
 
 class LibraryTrials:
-    """Tries each build of libcuda once."""
+    """Tries each build once, of every kind that has a harmless function."""
 
     def __init__(self, rung: Rung, clock: Clock, objects: Path = OBJECTS) -> None:
         self._now_ns = clock.monotonic_ns
@@ -110,20 +106,23 @@ class LibraryTrials:
     ) -> tuple[tuple[AttachPoint, ...], TrialReport | None]:
         """As `Trials.try_out`."""
         library = parsed.library
-        if library.kind != TRIED_KIND:
-            return points, None
+        if (untried := harmless.why_not(library.kind)) is not None:
+            return points, _report(_Findings(set(), set(), untried), {harmless.AT_SYMBOL}, 0.0)
         build = (library.build_id or "", library.size)
         with self._lock:
             known = self._verified.get(build)
         if known is not None:
             return points, known
         began_ns = self._now_ns()
-        rules = {p.symbol_offset: rule for p in points if (rule := _rule_at(library.fd, p)) is not None}
+        rules = harmless.rules_of(parsed, points)
         findings = self._find(parsed, set(rules.values()))
         report = _report(findings, set(rules.values()), (self._now_ns() - began_ns) / 1e9)
         self._remember(build, report)
         if report.placement is PlacementVerdict.REFUTED:
             extra = {"path": library.path, "reason": report.reason}
+            if harmless.AT_SYMBOL in findings.refuted:
+                log.warning("this library is not probed", extra=extra)
+                return (), report
             log.warning("probes of this library stand at the symbols, which is slow", extra=extra)
         return _at_the_symbol(points, rules, findings.refuted), report
 
@@ -142,8 +141,9 @@ class LibraryTrials:
 
     def _find(self, parsed: ParsedLibrary, rules: set[int]) -> _Findings:
         findings, now_ns = _Findings(set(), set()), self._now_ns()
-        functions = _functions_by_rule(parsed)
-        can_look_up = any(name in parsed.elf.functions for name in audit.LOOK_UPS)
+        functions = harmless.functions_by_rule(parsed)
+        is_driver = parsed.library.kind == harmless.DRIVER
+        can_look_up = is_driver and any(name in parsed.elf.functions for name in audit.LOOK_UPS)
         if not can_look_up and not functions:
             findings.reason = "it exports no function that can be tried"
             return findings
@@ -165,12 +165,8 @@ class LibraryTrials:
         self._own(subject.pid, DEADLINE_NS)
         try:
             subject.wait_loaded()
-            if VERSION_FUNCTION in parsed.elf.functions:
-                results, version, _ = subject.call(VERSION_FUNCTION, 1)
-                findings.driver_version = version if results == [0] and 0 < version < 1 << 20 else None
-            handed = audit.replay(subject, parsed.elf, findings.driver_version)
-            if handed is not None:
-                findings.audit = audit.summary(handed, findings.driver_version)
+            if parsed.library.kind == harmless.DRIVER:
+                _audit(subject, parsed, findings)
             for rule, symbol in functions.items():
                 self._probe(subject, parsed, rule, symbol, findings)
         finally:
@@ -187,7 +183,8 @@ class LibraryTrials:
         self, subject: Subject, parsed: ParsedLibrary, rule: int, symbol: str, findings: _Findings
     ) -> None:
         start, fd = parsed.elf.functions[symbol].offset, parsed.library.fd
-        offset = start + place(os.pread(fd, CODE_BYTES, start)).skip
+        is_moved = rule != harmless.AT_SYMBOL
+        offset = start + (place(os.pread(fd, CODE_BYTES, start)).skip if is_moved else 0)
         try:
             findings.calls += self._canary.try_function(subject, fd, symbol, offset)
             findings.verified.add(rule)
@@ -207,23 +204,13 @@ class LibraryTrials:
                 self._verified.popitem(last=False)
 
 
-def _rule_at(fd: int, point: AttachPoint) -> int | None:
-    """By which pattern the probe stands behind the symbol; None where it stands on it."""
-    if point.offset == point.symbol_offset:
-        return None
-    return rule_of(os.pread(fd, CODE_BYTES, point.symbol_offset))
-
-
-def _functions_by_rule(parsed: ParsedLibrary) -> dict[int, str]:
-    """For each pattern, the harmless function of the library that begins like it."""
-    found: dict[int, str] = {}
-    for symbol in HARMLESS:
-        function = parsed.elf.functions.get(symbol)
-        if function is not None:
-            rule = rule_of(os.pread(parsed.library.fd, CODE_BYTES, function.offset))
-            if rule is not None:
-                found.setdefault(rule, symbol)
-    return found
+def _audit(subject: Subject, parsed: ParsedLibrary, findings: _Findings) -> None:
+    if VERSION_FUNCTION in parsed.elf.functions:
+        results, version, _ = subject.call(VERSION_FUNCTION, 1)
+        findings.driver_version = version if results == [0] and 0 < version < 1 << 20 else None
+    handed = audit.replay(subject, parsed.elf, findings.driver_version)
+    if handed is not None:
+        findings.audit = audit.summary(handed, findings.driver_version)
 
 
 def _report(findings: _Findings, rules: set[int], seconds: float) -> TrialReport:

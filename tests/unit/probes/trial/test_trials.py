@@ -73,10 +73,23 @@ def test_probes_that_all_stand_on_their_symbols_need_no_trial_of_the_placement(
     assert (report.placement, report.reason) == ("unused", None)
 
 
-def test_other_libraries_are_not_loaded(driver: Driver, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("marks", "hotstage's own functions, which are empty"),
+        ("torch_nvtx", "no function of such a library is known to be harmless"),
+        ("libnccl", "it exports no function that can be tried"),
+    ],
+)
+def test_what_is_not_tried_is_not_loaded_and_says_why(
+    driver: Driver, tmp_path: Path, kind: str, reason: str
+) -> None:
     parsed, points = driver
-    other = replace(parsed, library=replace(parsed.library, kind="libnccl"))
-    assert LibraryTrials(Rung.SESSION, SystemClock(), tmp_path).try_out(other, points) == (points, None)
+    other = replace(parsed, library=replace(parsed.library, kind=kind))
+    tried, report = LibraryTrials(Rung.SESSION, SystemClock(), tmp_path).try_out(other, points)
+    assert report is not None and tried == points
+    assert (report.placement, report.reason, report.calls) == ("unverified", reason, 0)
+    assert report.seconds < 0.01
 
 
 def test_the_off_switch_takes_the_points_as_they_are(driver: Driver) -> None:
