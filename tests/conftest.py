@@ -46,6 +46,10 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+LOAD_NOTHING = ("test_build", "test_layout")
+"""Modules of tests/bpf that compile or read the objects only: they run beside the others."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`host` marks what must run alone: it loads probes, or starts CUDA programs that probes would see.
 
@@ -53,7 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in ("bpf", "simhost") or item.get_closest_marker("kernel"):
+        is_alone = folder in ("bpf", "simhost") and item.path.stem not in LOAD_NOTHING
+        if is_alone or item.get_closest_marker("kernel"):
             item.add_marker(pytest.mark.host)
     if os.geteuid() == 0:
         return

@@ -44,11 +44,16 @@ BY_BOTH_COMPILERS = ("test_hostile_calls",)
 """Modules that `make test` runs on rung S and by bcc alone: what rung M does otherwise, bcc shows, too."""
 
 
+LOAD_NOTHING = ("test_build", "test_layout")
+"""Modules that compile or read the objects only; tests/conftest.py runs them beside the others."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue
-        item.add_marker(pytest.mark.kernel)
+        if item.path.stem not in LOAD_NOTHING:
+            item.add_marker(pytest.mark.kernel)
         is_other_way = "[bcc, rung M" in item.name or "[libbpf, rung P" in item.name
         if item.path.stem in BY_BOTH_COMPILERS:
             is_other_way = "[libbpf, rung P" in item.name or "[libbpf, rung M" in item.name
