@@ -22,6 +22,7 @@
 #include "include/call_effects.h"
 #include "include/call_events.h"
 #include "include/layers.h"
+#include "include/runtime_calls.h"
 #include "include/stream_users.h"
 
 #define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
@@ -58,12 +59,15 @@ static __always_inline void count_launch(struct pt_regs *ctx)
 			thread->stream = stream_of(ctx, spec->stream_argument);
 			launch_on(thread, thread->stream);
 		}
-		if (thread->stage == HOTSTAGE_NO_STAGE)
-			infer_launch(ctx, thread, spec, tgid, (__u32)pid_tgid);
-		else if (spec->function_argument & HOTSTAGE_FUNCTION_LEARNS)
-			learn_launch(ctx, thread, spec, tgid);
+		if (thread->stage == HOTSTAGE_NO_STAGE) {
+			thread->step_launches++;
+			note_head(ctx, thread, spec);
+			infer_launch(thread, function_of(ctx, spec), tgid, (__u32)pid_tgid);
+		} else if (spec->function_argument & HOTSTAGE_FUNCTION_LEARNS) {
+			learn_launch(thread, function_of(ctx, spec), tgid);
+		}
 		if (is_sample_due(thread))
-			sample_launch(thread, tgid, function_of(ctx, spec));
+			sample_launch(thread, tgid, function_of(ctx, spec), 0);
 	}
 	key = key_of(thread, tgid, cookie);
 	stat = stat_of(&key, 0);
@@ -81,13 +85,11 @@ static __always_inline void enter_outer(struct pt_regs *ctx, struct thread_state
 {
 	if (!thread->depth)
 		frame_at(thread, 1)->flags = 0;
-	if (spec->effect) {
+	if (is_of_communicator(spec->effect))
 		enter_communicator(ctx, thread, spec, pid_tgid >> 32, (__u32)pid_tgid,
 				   (__u16)cookie, now);
-		return;
-	}
-	thread->argument = argument_of(ctx, spec);
-	thread->ordinal = (__u32)thread->launch_total;
+	else
+		enter_runtime(ctx, thread, spec);
 }
 
 /* All that is recorded at LEVEL_COUNTS_ONLY of a call that changes no state. */
@@ -106,8 +108,10 @@ static __always_inline void count_at_entry(struct thread_state *thread, __u32 tg
 #define CALL_IS_COUNTED 0 /* entered: its return is of no interest */
 #define CALL_IS_DONE 1
 #define CALL_UNMAPS_MORE 2
-#define CALL_ENDS_CONTEXT 3 /* left, and not yet popped, as the next one */
+#define CALL_ENDS_CONTEXT 3 /* left, and not yet popped, as the next ones */
 #define CALL_IS_OF_COMMUNICATORS 4
+#define CALL_HAS_ANSWER 5
+#define CALL_IS_LAUNCH 6 /* of the runtime, which counts it */
 
 static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now,
 					const __u32 is_outer)
@@ -135,6 +139,8 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
 	if (is_outer) {
 		enter_outer(ctx, thread, spec, pid_tgid, cookie, now);
 	} else {
+		if (spec->kind_argument)
+			thread->second_argument = driver_direction(ctx, thread, spec);
 		thread->argument = argument_of(ctx, spec);
 		if (spec->effect)
 			enter_effect(ctx, thread, spec, tgid);
@@ -165,7 +171,7 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns(), bytes = 0;
 	__u64 stack_pointer = PT_REGS_SP(ctx) - HOTSTAGE_RETURN_SHIFT;
-	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, call = (__u16)cookie, is_ours = 0;
+	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, call = (__u16)cookie, is_ours = 0, step, whose;
 	__s32 result = (__s32)PT_REGS_RC(ctx);
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
@@ -185,9 +191,13 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 	}
 	if (is_ours) {
 		since_ns = thread->since_ns;
-		if (!spec->effect || is_of_memory(spec->effect) ||
-		    (is_outer && spec->effect == EFFECT_COMMUNICATOR_USE))
+		if (is_outer && spec->function_argument)
+			; /* a launch's argument is its function */
+		else if (!spec->effect || is_of_memory(spec->effect) ||
+			 (is_outer && spec->effect == EFFECT_COMMUNICATOR_USE))
 			bytes = thread->argument;
+		if (spec->kind_argument)
+			key.direction = (__u8)thread->second_argument;
 	} else if (now - since_ns > HOTSTAGE_SEAL_NS) {
 		since_ns = 0;
 	}
@@ -207,8 +217,13 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 	if (is_outer && key.layer == HOTSTAGE_LAYER_RUNTIME) {
 		if (!is_ours)
 			return CALL_IS_DONE;
-		if (!belongs_to_runtime(thread, tgid, result)) {
+		whose = belongs_to_runtime(thread, tgid, result);
+		if (whose == RUNTIME_COUNTS && spec->function_argument)
+			return CALL_IS_LAUNCH;
+		if (!whose) {
 			add_call_wait(thread, spec, now - since_ns);
+			if (has_answer(spec, result))
+				return CALL_HAS_ANSWER;
 			pop_call(thread);
 			return CALL_IS_DONE;
 		}
@@ -242,15 +257,18 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 		tell_outer(thread, FRAME_HAS_ERROR);
 	if (!is_outer)
 		leave_effect(thread, spec, tgid, tid, now, result);
-	if (spec->step && thread->stage == HOTSTAGE_NO_STAGE) {
-		if (spec->step >= STEP_WAIT)
+	step = key.direction ? step_of(key.direction, spec->stream_argument) : spec->step;
+	if (step && thread->stage == HOTSTAGE_NO_STAGE) {
+		if (step >= STEP_WAIT)
 			credit_stream_so_far(thread, now);
-		note_step(thread, spec->step, bytes, tgid, tid);
+		note_step(thread, step, bytes, tgid, tid);
 	}
 	tell_call(ctx, thread, &key, tid, now, now - since_ns, bytes, result);
 	if (!is_outer && is_context_end(spec, result))
 		return CALL_ENDS_CONTEXT;
-	if (is_outer && spec->effect)
+	if (is_outer && has_answer(spec, result))
+		return CALL_HAS_ANSWER;
+	if (is_outer && is_of_communicator(spec->effect))
 		return CALL_IS_OF_COMMUNICATORS;
 	pop_call(thread);
 	return CALL_IS_DONE;
@@ -311,14 +329,6 @@ HOTSTAGE_WORKER __u32 finish_communicators(__u64 cookie, __s32 result)
 	return 0;
 }
 
-static __always_inline void leave_outer(struct pt_regs *ctx, __u64 since_ns)
-{
-	__u64 cookie = bpf_get_attach_cookie(ctx);
-
-	if (leave_call(ctx, cookie, since_ns, 1) == CALL_IS_OF_COMMUNICATORS)
-		finish_communicators(cookie, (__s32)PT_REGS_RC(ctx));
-}
-
 static __always_inline __u32 enter_and_finish(struct pt_regs *ctx, __u64 now)
 {
 	__u64 cookie = bpf_get_attach_cookie(ctx);
@@ -338,10 +348,81 @@ static __always_inline void leave_and_finish(struct pt_regs *ctx, __u64 since_ns
 		go_through_allocations(cookie, left);
 }
 
+/*
+ * The calls of the runtime and of libraries. What follows the return of some has a frame of its own, too, and finds
+ * thread and call again, so that the verifier need not go through it once for each way there.
+ */
+HOTSTAGE_WORKER __u32 leave_outer_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns)
+{
+	return leave_call(ctx, cookie, since_ns, 1);
+}
+
+HOTSTAGE_WORKER __u32 take_answer(__u64 cookie)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 tid = (__u32)pid_tgid, call = (__u16)cookie;
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
+
+	if (!thread || !spec)
+		return 0;
+	apply_answer(thread, spec, pid_tgid >> 32);
+	pop_call(thread);
+	return 0;
+}
+
+HOTSTAGE_WORKER __u32 leave_runtime_launch(struct pt_regs *ctx, __u64 cookie)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
+	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, call = (__u16)cookie;
+	__s32 result = (__s32)PT_REGS_RC(ctx);
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
+	struct call_key key;
+	struct call_stat *stat;
+
+	if (!thread || !spec)
+		return 0;
+	count_runtime_launch(thread, spec, tgid, tid);
+	key = key_of(thread, tgid, cookie);
+	stat = stat_of(&key, 1);
+	if (stat) {
+		__sync_fetch_and_add(&stat->count, 1);
+		if (result)
+			__sync_fetch_and_add(&stat->errors, 1);
+		add_duration(stat, now - thread->since_ns);
+	}
+	thread->error_total += result != 0;
+	tell_call(ctx, thread, &key, tid, now, now - thread->since_ns, 0, result);
+	pop_call(thread);
+	return 0;
+}
+
+static __always_inline void leave_outer(struct pt_regs *ctx, __u64 since_ns)
+{
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+	__u32 left = leave_outer_call(ctx, cookie, since_ns);
+
+	if (left == CALL_IS_OF_COMMUNICATORS)
+		finish_communicators(cookie, (__s32)PT_REGS_RC(ctx));
+	else if (left == CALL_HAS_ANSWER)
+		take_answer(cookie);
+	else if (left == CALL_IS_LAUNCH)
+		leave_runtime_launch(ctx, cookie);
+}
+
 SEC("uprobe")
 int launch(struct pt_regs *ctx)
 {
 	count_launch(ctx);
+	return 0;
+}
+
+/* __cudaRegisterFunction(handle, host function, device's, its name, ..) */
+SEC("uprobe")
+int kernel_registered(struct pt_regs *ctx)
+{
+	register_kernel(bpf_get_current_pid_tgid() >> 32, PT_REGS_PARM2(ctx), PT_REGS_PARM4(ctx));
 	return 0;
 }
 

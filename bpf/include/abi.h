@@ -108,6 +108,7 @@ enum hotstage_loss {
 	LOST_BATCH_SIZES = 31, /* a batched copy of more parts than are read: its bytes are too few */
 	LOST_BURSTS = 32,      /* a thread's bursts are not looked at: burst_rings is full */
 	LOST_GRAPHS = 33, /* a capture or a graph is not known: a map, or its share, is full */
+	LOST_KERNEL_NAMES = 35, /* of a host function: half of its process's share, or unnamed_kernels, is full */
 	LOST_PENDING_COMMUNICATORS = 36, /* of one made in a group nobody waits for the group's end: the map is full */
 	LOST_LEDGER_NOTES = 37, /* what a context or an unmap freed is not looked for: ledger_notes is full */
 	HOTSTAGE_LOSSES = 48,
@@ -139,6 +140,8 @@ enum hotstage_effect {
 	EFFECT_CAPTURE_JOIN = 21, /* f(CUstream, CUevent, ..) */
 	EFFECT_CAPTURE_END = 22, /* f(CUstream, CUgraph *out) */
 	EFFECT_GRAPH = 23, /* enum hotstage_graph */
+	EFFECT_DEVICE_PROPERTIES = 24, /* f(cudaDeviceProp *out, device): runtime_calls.h, as the next one */
+	EFFECT_DEVICE_SET = 25, /* f(device): the thread works on it from now on */
 	EFFECT_COMMUNICATOR_ASKED = 28, /* f(ncclComm_t, int *out): enum hotstage_question */
 	EFFECT_GROUP = 29, /* enum hotstage_group */
 	EFFECT_MEMORY_NODE = 30, /* a graph's node that allocates: ledger_new.h */
@@ -149,6 +152,7 @@ enum hotstage_effect {
 #define HOTSTAGE_ARGUMENT_NONE 0
 #define HOTSTAGE_STREAM_IN_LAUNCH_CONFIG 64 /* CUlaunchConfig.hStream, behind argument 1 */
 #define HOTSTAGE_GRID_IN_LAUNCH_CONFIG 64   /* CUlaunchConfig.gridDimX, Y, Z, its first members */
+#define HOTSTAGE_GRID_BY_VALUE 65 /* a dim3 in arguments 2 and 3: x and y in the first, z in the second */
 
 /* Where a size is that is in no register; column `bytes_argument` of call_spec. */
 #define HOTSTAGE_BYTES_IN_2D 64	   /* a CUDA_MEMCPY2D behind argument 1 */
@@ -158,6 +162,23 @@ enum hotstage_effect {
 #define HOTSTAGE_BYTES_IN_ARRAY 67 /* a CUDA_ARRAY_DESCRIPTOR behind argument 2 */
 #define HOTSTAGE_BYTES_IN_ARRAY_3D 68 /* a CUDA_ARRAY3D_DESCRIPTOR there, with as many levels as argument 3 says */
 #define HOTSTAGE_BYTES_BEHIND 69   /* `type_argument` bytes behind the address in `factor_argument` */
+#define HOTSTAGE_BYTES_IN_PARAMETERS 70 /* a cudaMemcpy3DParms behind argument 1 */
+#define HOTSTAGE_BYTES_IN_PEER_PARAMETERS 71 /* a cudaMemcpy3DPeerParms behind argument 1 */
+
+/* Where a copy's direction is; column `kind_argument` of call_spec. Smaller ones: a cudaMemcpyKind. */
+#define HOTSTAGE_KIND_IN_PARAMETERS 64 /* cudaMemcpy3DParms.kind, behind argument 1 */
+#define HOTSTAGE_KIND_AROUND 65 /* of the driver: as the runtime's call around it says */
+#define HOTSTAGE_KIND_IN_2D 66 /* the kinds of memory of a CUDA_MEMCPY2D, or as around it */
+#define HOTSTAGE_KIND_IN_3D 67 /* .. of a CUDA_MEMCPY3D */
+
+/* Where a copy went that does not say so by its name; column `direction` of call_key. */
+enum hotstage_direction {
+	DIRECTION_OF_ROW = 0, /* as the call's row says, be it that it is unknown */
+	DIRECTION_HTOH = 1,   /* from here on cudaMemcpyKind + 1 */
+	DIRECTION_HTOD = 2,
+	DIRECTION_DTOH = 3,
+	DIRECTION_DTOD = 4,
+};
 
 /* Into which of its thread's sums a call's time goes; column `wait` of call_spec. */
 enum hotstage_wait {
@@ -194,7 +215,7 @@ struct call_spec {
 	__u8 type_argument; /* position of the type that `bytes_argument` counts, 0 = bytes; or an offset */
 	__u8 rank_argument; /* of a new communicator's rank, 0 = not told */
 	__s8 no_error;	    /* a result beside 0 that is none: not yet */
-	__u8 pad_end;
+	__u8 kind_argument; /* where a copy's direction is, 0 = its name says it */
 };
 
 /* A call's layer, in its cookie and its key. One piece of work is one call of each at most. */
@@ -262,7 +283,8 @@ struct call_key {
 	__u8 modality;
 	__u8 device;
 	__u8 layer; /* HOTSTAGE_LAYER_… */
-	__u8 pad[2];
+	__u8 direction; /* enum hotstage_direction */
+	__u8 pad;
 };
 
 /* Cumulative. `count` includes `abandoned`: calls entered that will never return. */
@@ -363,6 +385,8 @@ struct thread_state {
 	__u64 streamed_launch_total; /* launches that stream_users has */
 	__u32 sample_at; /* its launch_total, modulo 2^32, at the next launch whose kernel is looked at */
 	__u32 pending_communicators; /* made in them: pending_communicators[tid, 0 ..] */
+	__u32 runtime_launches; /* of launch_total, modulo 2^32: counted by the runtime, no driver was seen */
+	__u32 runtime_pad;
 	struct call_frame frames[HOTSTAGE_OUTER_FRAMES];
 };
 
@@ -723,7 +747,7 @@ _Static_assert(sizeof(struct burst) == 20, "burst");
 _Static_assert(sizeof(struct burst_ring) == 5136, "burst_ring");
 _Static_assert(sizeof(struct phase_limits) == 28, "phase_limits");
 _Static_assert(sizeof(struct call_frame) == 48, "call_frame");
-_Static_assert(sizeof(struct thread_state) == 504, "thread_state");
+_Static_assert(sizeof(struct thread_state) == 512, "thread_state");
 _Static_assert(sizeof(struct communicator_key) == 16, "communicator_key");
 _Static_assert(sizeof(struct communicator) == 48, "communicator");
 _Static_assert(sizeof(struct pending_key) == 8, "pending_key");

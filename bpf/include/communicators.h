@@ -100,6 +100,12 @@ static __always_inline __u32 place_or_unknown(__u32 half)
 	return half == NO_PLACE ? HOTSTAGE_NO_RANK : half;
 }
 
+static __always_inline __u32 is_of_communicator(__u32 effect)
+{
+	return (effect >= EFFECT_COMMUNICATOR_NEW && effect <= EFFECT_COMMUNICATOR_GONE) ||
+	       effect == EFFECT_COMMUNICATOR_ASKED || effect == EFFECT_GROUP;
+}
+
 /* What is kept of a call on communicators until it returns. */
 static __always_inline void enter_communicator(struct pt_regs *ctx, struct thread_state *thread,
 					       const struct call_spec *spec, __u32 tgid, __u32 tid,

@@ -141,17 +141,13 @@ static __always_inline void infer_by_work(struct thread_state *thread, __u32 tgi
 }
 
 /*
- * A launch without a mark, its rules fresh: what it counts as is in inferred_stage then, and
- * counted by source.
+ * A launch without a mark, its rules fresh and its grid noted: what it counts as is in inferred_stage then,
+ * and counted by source.
  */
-static __always_inline void infer_launch(struct pt_regs *ctx, struct thread_state *thread,
-					 const struct call_spec *spec, __u32 tgid, __u32 tid)
+static __always_inline void infer_launch(struct thread_state *thread, __u64 handle, __u32 tgid, __u32 tid)
 {
-	__u64 handle = function_of(ctx, spec);
 	__u32 is_graph = handle == HOTSTAGE_GRAPH_HANDLE;
 
-	thread->step_launches++;
-	note_head(ctx, thread, spec);
 	if ((thread->rule_flags & HOTSTAGE_RULES_BY_STREAM) && infer_by_stream(thread, tgid, tid))
 		;
 	else if (thread->rule_stage != HOTSTAGE_NO_STAGE)
@@ -175,11 +171,10 @@ static __always_inline void infer_launch(struct pt_regs *ctx, struct thread_stat
 }
 
 /* A launch with a mark, while user space wants to know which functions which stage launches. */
-static __always_inline void learn_launch(struct pt_regs *ctx, const struct thread_state *thread,
-					 const struct call_spec *spec, __u32 tgid)
+static __always_inline void learn_launch(const struct thread_state *thread, __u64 handle, __u32 tgid)
 {
 	struct function_count_key key = {
-		.handle = function_of(ctx, spec),
+		.handle = handle,
 		.tgid = tgid,
 		.stage = thread->stage,
 		.modality = thread->modality,
@@ -265,6 +260,40 @@ static __always_inline __u64 read_name(struct function_state *function, __u64 ad
 	return hash == FUNCTION_FNV_OFFSET ? 0 : hash;
 }
 
+/* A function's entry, made where there is none; NULL, counted, where there is no room. */
+static __always_inline struct function_state *function_entry(const struct function_key *key)
+{
+	struct function_state *function;
+	__u64 *held = share_of(key->tgid, SHARE_FUNCTIONS);
+	__u32 zero = 0;
+
+	function = bpf_map_lookup_elem(&function_zero, &zero);
+	if (function && !has_its_share(held, SHARE_FUNCTIONS) &&
+	    !bpf_map_update_elem(&functions, key, function, BPF_NOEXIST))
+		hold_one_more(held);
+	function = bpf_map_lookup_elem(&functions, key);
+	if (!function)
+		count_loss(LOST_FUNCTIONS);
+	return function;
+}
+
+/* What a function's handle is called from now on. */
+static __always_inline void name_function(const struct function_key *key, __u64 name, __u32 source)
+{
+	struct function_state *function = function_entry(key);
+	__u64 name_hash;
+
+	if (!function)
+		return;
+	name_hash = read_name(function, name);
+	if (!name_hash)
+		count_loss(UNREADABLE_ARGUMENTS);
+	if (function->name_hash != name_hash)
+		function->kind = FUNCTION_UNKNOWN;
+	function->name_hash = name_hash;
+	keep_kernel_name(key->tgid, name_hash, name, source);
+}
+
 /*
  * A function was looked up by its name, or is another handle of one that was. Under a handle that
  * was another function's before, what user space had said of that one is over.
@@ -274,8 +303,8 @@ static __always_inline void note_function(struct thread_state *thread, __u32 tgi
 	struct function_key key = {.tgid = tgid};
 	struct function_key of = {.handle = thread->second_argument, .tgid = tgid};
 	struct function_state *function;
-	__u64 name_hash, *held = share_of(tgid, SHARE_FUNCTIONS);
-	__u32 zero = 0, is_full = has_its_share(held, SHARE_FUNCTIONS), is_new;
+	__u64 *held = share_of(tgid, SHARE_FUNCTIONS);
+	__u32 is_full = has_its_share(held, SHARE_FUNCTIONS), is_new;
 
 	if (bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)thread->argument)) {
 		count_loss(UNREADABLE_ARGUMENTS);
@@ -292,21 +321,7 @@ static __always_inline void note_function(struct thread_state *thread, __u32 tgi
 			hold_one_more(held);
 		return;
 	}
-	function = bpf_map_lookup_elem(&function_zero, &zero);
-	if (function && !is_full && !bpf_map_update_elem(&functions, &key, function, BPF_NOEXIST))
-		hold_one_more(held);
-	function = bpf_map_lookup_elem(&functions, &key);
-	if (!function) {
-		count_loss(LOST_FUNCTIONS);
-		return;
-	}
-	name_hash = read_name(function, thread->second_argument);
-	if (!name_hash)
-		count_loss(UNREADABLE_ARGUMENTS);
-	if (function->name_hash != name_hash)
-		function->kind = FUNCTION_UNKNOWN;
-	function->name_hash = name_hash;
-	keep_kernel_name(tgid, name_hash, thread->second_argument);
+	name_function(&key, thread->second_argument, NAME_LOOKED_UP);
 }
 
 static __always_inline void note_stream(struct thread_state *thread, __u32 tgid)

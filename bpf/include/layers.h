@@ -65,13 +65,23 @@ static __always_inline void tell_outer(struct thread_state *thread, __u32 flags)
 		frame_at(thread, thread->depth - 1)->flags |= flags;
 }
 
+/* Launches of the thread that the driver counted, modulo 2^32. */
+static __always_inline __u32 driver_launches(const struct thread_state *thread)
+{
+	return (__u32)thread->launch_total - thread->runtime_launches;
+}
+
+#define RUNTIME_TELLS_ERROR 1 /* of a process whose driver counts */
+#define RUNTIME_COUNTS 2      /* no driver of its process was seen */
+
 /*
- * Whether a call of the runtime is the runtime's own to count, at its return. What its launches
- * answered is not known, since they have no return probe: the driver is taken to have said it.
+ * Whether a call of the runtime is the runtime's own to count, at its return: 0, or one of the above. What
+ * launches of the driver answered is not known, since they have no return probe: the driver is taken to have
+ * said it.
  */
 static __always_inline __u32 belongs_to_runtime(struct thread_state *thread, __u32 tgid, __s32 result)
 {
-	__u32 flags = flags_of(thread), has_launched = thread->ordinal != (__u32)thread->launch_total;
+	__u32 flags = flags_of(thread), has_launched = thread->ordinal != driver_launches(thread);
 	__u64 one = 1, *seen = bpf_map_lookup_elem(&drivers_seen, &tgid);
 
 	tell_outer(thread, FRAME_HAS_RUNTIME | (result ? FRAME_HAS_ERROR : 0));
@@ -79,11 +89,13 @@ static __always_inline __u32 belongs_to_runtime(struct thread_state *thread, __u
 		tell_outer(thread, FRAME_HAS_WORK);
 		if (!seen && bpf_map_update_elem(&drivers_seen, &tgid, &one, BPF_ANY))
 			count_loss(LOST_COMMUNICATORS);
-		return result && !has_launched && !(flags & FRAME_HAS_ERROR);
+		return result && !has_launched && !(flags & FRAME_HAS_ERROR) ? RUNTIME_TELLS_ERROR : 0;
 	}
-	if (result)
-		return !(flags & FRAME_HAS_ERROR);
-	return !seen && !(flags & FRAME_HAS_RUNTIME);
+	if (flags & (result ? FRAME_HAS_ERROR : FRAME_HAS_RUNTIME))
+		return 0;
+	if (seen)
+		return result ? RUNTIME_TELLS_ERROR : 0;
+	return RUNTIME_COUNTS;
 }
 
 #endif

@@ -19,6 +19,7 @@
 HOTSTAGE_ARRAY(names_settings, struct names_settings, 1);
 HOTSTAGE_SPARSE_HASH(kernels, struct kernel_key, struct kernel_state, 16384);
 HOTSTAGE_ARRAY(kernel_zero, struct kernel_state, 1); /* never written */
+HOTSTAGE_SPARSE_HASH(unnamed_kernels, struct kernel_key, __u64, 1024); /* user space takes out what it has named */
 HOTSTAGE_RING(call_stacks, 262144);
 
 /* The entry of a process or of one of its kernels, made where there is none; NULL where there is no room. */
@@ -37,7 +38,7 @@ static __always_inline struct kernel_state *kernel_entry(const struct kernel_key
 }
 
 /* A function was looked up: keep its name, if it is a new one. */
-static __always_inline void keep_kernel_name(__u32 tgid, __u64 name_hash, __u64 address)
+static __always_inline void keep_kernel_name(__u32 tgid, __u64 name_hash, __u64 address, __u32 source)
 {
 	struct kernel_key rest = {.name_hash = HOTSTAGE_NO_KERNEL, .tgid = tgid};
 	struct kernel_key key = {.name_hash = name_hash, .tgid = tgid};
@@ -55,6 +56,7 @@ static __always_inline void keep_kernel_name(__u32 tgid, __u64 name_hash, __u64 
 		return;
 	}
 	__sync_fetch_and_add(&process->held, 1);
+	kernel->source = source;
 	bpf_probe_read_user_str(kernel->name, HOTSTAGE_KERNEL_NAME, (void *)address);
 }
 
@@ -64,8 +66,38 @@ static __always_inline __u32 is_sample_due(const struct thread_state *thread)
 	return (__s32)((__u32)thread->launch_total - thread->sample_at) >= 0;
 }
 
-/* `handle`: the function's, HOTSTAGE_GRAPH_HANDLE for a graph. A thread's first sample is drawn, too. */
-static __always_inline void sample_launch(struct thread_state *thread, __u32 tgid, __u64 handle)
+/* No name begins at an address like these; a hash that looks like one of 256 is asked for in vain. */
+static __always_inline __u32 is_address(__u64 name_hash)
+{
+	return name_hash > HOTSTAGE_GRAPH_HANDLE && !(name_hash >> 56);
+}
+
+/* The entry of a host function that nobody named: user space finds its name in the file that it lies in. */
+static __always_inline struct kernel_state *await_name(const struct kernel_key *key, __u32 most)
+{
+	struct kernel_key rest = {.name_hash = HOTSTAGE_NO_KERNEL, .tgid = key->tgid};
+	struct kernel_state *process = kernel_entry(&rest), *kernel;
+	__u64 one = 1;
+
+	if (!process || process->held >= most ||
+	    bpf_map_update_elem(&unnamed_kernels, key, &one, BPF_ANY)) {
+		count_loss(LOST_KERNEL_NAMES);
+		return 0;
+	}
+	kernel = kernel_entry(key);
+	if (kernel) {
+		kernel->source = NAME_OF_SYMBOL;
+		__sync_fetch_and_add(&process->held, 1);
+	}
+	return kernel;
+}
+
+/*
+ * `handle`: the function's, HOTSTAGE_GRAPH_HANDLE for a graph. A thread's first sample is drawn, too. The
+ * runtime is given host functions: `is_symbol`.
+ */
+static __always_inline void sample_launch(struct thread_state *thread, __u32 tgid, __u64 handle,
+					  const __u32 is_symbol)
 {
 	__u32 zero = 0, at = (__u32)thread->launch_total, span;
 	struct names_settings *limits = bpf_map_lookup_elem(&names_settings, &zero);
@@ -92,7 +124,11 @@ static __always_inline void sample_launch(struct thread_state *thread, __u32 tgi
 		function = bpf_map_lookup_elem(&functions, &function_key);
 		if (function)
 			key.name_hash = function->name_hash;
+		else if (is_symbol)
+			key.name_hash = handle;
 		kernel = bpf_map_lookup_elem(&kernels, &key);
+		if (!kernel && is_symbol && is_address(key.name_hash))
+			kernel = await_name(&key, limits->kernels_per_process);
 	}
 	if (!kernel) {
 		key.name_hash = HOTSTAGE_NO_KERNEL;

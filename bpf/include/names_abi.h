@@ -10,6 +10,13 @@
 #define HOTSTAGE_NO_KERNEL 0ULL	 /* the entry of what has no other one */
 #define HOTSTAGE_STACK_FRAMES 24
 
+/* Where a kernel's name is from. */
+enum hotstage_name_source {
+	NAME_LOOKED_UP = 0,  /* its function was looked up by it */
+	NAME_REGISTERED = 1, /* its program told the runtime at load */
+	NAME_OF_SYMBOL = 2,  /* user space finds it in the file: name_hash is its host function's address */
+};
+
 /* kernels[process, hash of a name as in function_state]; graphs: HOTSTAGE_GRAPH_HANDLE. */
 struct kernel_key {
 	__u64 name_hash;
@@ -20,7 +27,7 @@ struct kernel_key {
 struct kernel_state {
 	__u64 samples; /* launches that were looked at */
 	__u32 held;    /* of HOTSTAGE_NO_KERNEL: how many names its process has */
-	__u32 pad;
+	__u32 source;  /* enum hotstage_name_source */
 	char name[HOTSTAGE_KERNEL_NAME];
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
- * How many bytes is a call about, where no register says so? The structures are those of cuda.h; the
- * runtime's are others, and are not read.
+ * How many bytes is a call about, and where does a copy go, where no register says so? The structures are those
+ * of cuda.h; the runtime's are in runtime_calls.h.
  */
 #ifndef HOTSTAGE_SIZES_H
 #define HOTSTAGE_SIZES_H
@@ -30,6 +30,58 @@ static __always_inline __u64 bytes_of_shape(__u64 address, __u32 dimensions)
 		return 0;
 	}
 	return extent[0] * extent[1] * extent[2];
+}
+
+/* offsetof(CUDA_MEMCPY2D, srcMemoryType), dstMemoryType, and the same of CUDA_MEMCPY3D. */
+#define COPY_2D_FROM 16
+#define COPY_2D_TO 72
+#define COPY_3D_FROM 32
+#define COPY_3D_TO 120
+
+#define MEMORY_OF_HOST 1  /* CUmemorytype */
+#define MEMORY_UNIFIED 4 /* the address says it, to the driver alone */
+
+static __always_inline __u32 direction_of_shape(__u64 address, __u32 dimensions)
+{
+	__u32 from = MEMORY_UNIFIED, to = MEMORY_UNIFIED;
+	__u64 from_offset = dimensions == 2 ? COPY_2D_FROM : COPY_3D_FROM;
+	__u64 to_offset = dimensions == 2 ? COPY_2D_TO : COPY_3D_TO;
+
+	/* What cannot be read is counted where its extent is. */
+	bpf_probe_read_user(&from, sizeof(from), (void *)(address + from_offset));
+	bpf_probe_read_user(&to, sizeof(to), (void *)(address + to_offset));
+	if (!from || from >= MEMORY_UNIFIED || !to || to >= MEMORY_UNIFIED)
+		return DIRECTION_OF_ROW;
+	return DIRECTION_HTOH + (from != MEMORY_OF_HOST) * 2 + (to != MEMORY_OF_HOST);
+}
+
+/*
+ * The direction of a driver's copy that does not say it: where both sides are known, or by the word of the
+ * runtime's call that it is made by, which `thread` still describes as the innermost.
+ */
+static __always_inline __u32 driver_direction(struct pt_regs *ctx, const struct thread_state *thread,
+					      const struct call_spec *spec)
+{
+	__u32 around = thread->call, direction = DIRECTION_OF_ROW;
+	struct call_spec *outer;
+
+	if (spec->kind_argument >= HOTSTAGE_KIND_IN_2D)
+		direction = direction_of_shape(PT_REGS_PARM1(ctx),
+					       spec->kind_argument == HOTSTAGE_KIND_IN_2D ? 2 : 3);
+	if (direction || !thread->depth)
+		return direction;
+	outer = bpf_map_lookup_elem(&call_specs, &around);
+	return outer && outer->kind_argument ? (__u32)thread->second_argument : DIRECTION_OF_ROW;
+}
+
+/* What a copy without a mark is in its thread's step, by its direction. */
+static __always_inline __u32 step_of(__u32 direction, __u32 has_stream)
+{
+	if (direction == DIRECTION_HTOD)
+		return STEP_TO_DEVICE;
+	if (direction == DIRECTION_DTOH)
+		return has_stream ? STEP_TO_HOST : STEP_TO_HOST_WAIT;
+	return STEP_NONE;
 }
 
 static __always_inline __u64 bytes_of_batch(__u64 sizes, __u64 count)

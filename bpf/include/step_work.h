@@ -38,6 +38,10 @@ static __always_inline __u32 grid_blocks(struct pt_regs *ctx, const struct call_
 	if (spec->grid_argument == HOTSTAGE_GRID_IN_LAUNCH_CONFIG) {
 		if (bpf_probe_read_user(grid, sizeof(grid), (void *)PT_REGS_PARM1(ctx)))
 			count_loss(UNREADABLE_ARGUMENTS);
+	} else if (spec->grid_argument == HOTSTAGE_GRID_BY_VALUE) {
+		grid[0] = (__u32)PT_REGS_PARM2(ctx);
+		grid[1] = PT_REGS_PARM2(ctx) >> 32;
+		grid[2] = (__u32)PT_REGS_PARM3(ctx);
 	} else if (spec->grid_argument) {
 		grid[0] = (__u32)PT_REGS_PARM2(ctx);
 		grid[1] = (__u32)PT_REGS_PARM3(ctx);
@@ -73,6 +77,13 @@ static __always_inline __u32 log2_eighths(__u32 value)
 	}
 	exponent += left >> 1;
 	return exponent * 8 + (__u32)(((__u64)value << 3) >> (exponent & 31)) - 8;
+}
+
+/* A launch, counted in `step_launches` already, has so many grid blocks. */
+static __always_inline void add_head(struct thread_state *thread, __u32 blocks)
+{
+	if (thread->step_launches <= HOTSTAGE_STEP_SHORT)
+		thread->head_eighths += log2_eighths(blocks);
 }
 
 static __always_inline void note_head(struct pt_regs *ctx, struct thread_state *thread,

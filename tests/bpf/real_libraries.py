@@ -28,6 +28,7 @@ for name, times, arguments in json.loads(sys.argv[2]):
     child = os.fork()
     if child == 0:
         pointer, config = ctypes.byref(ctypes.c_void_p()), ctypes.create_string_buffer(64)
+        properties = ctypes.create_string_buffer(1032)
         function = getattr(library, name)
         for _ in range(times):
             given = [ctypes.c_void_p(a) if type(a) is int and a < 3 else a for a in eval(f"[{arguments}]")]
@@ -46,7 +47,7 @@ sys.stdin.readline()
 
 
 Call = tuple[str, int, str]
-"""Name, how often, with what (Python's ctypes; `pointer`, `config` and NCCL's `Id` are there)."""
+"""Name, how often, with what (ctypes; `pointer`, `config`, `properties` and NCCL's `Id` are there)."""
 
 
 @dataclass(frozen=True)

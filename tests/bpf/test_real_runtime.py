@@ -26,7 +26,11 @@ from hotstage.probes.trial.canary import CALLS as CANARY_CALLS
 from hotstage.probes.trial.report import PlacementVerdict
 from hotstage.probes.trial.trials import LibraryTrials
 
-WHEELS = {"12.9": "nvidia-cuda-runtime-cu12==12.9.79", "13.5": "nvidia-cuda-runtime==13.5.37"}
+WHEELS = {
+    "11.8": "nvidia-cuda-runtime-cu11==11.8.89",
+    "12.9": "nvidia-cuda-runtime-cu12==12.9.79",
+    "13.5": "nvidia-cuda-runtime==13.5.37",
+}
 INSUFFICIENT_DRIVER = 35
 CALLS = (
     ("cudaMalloc", 5, "pointer, 4096"),
@@ -36,7 +40,18 @@ CALLS = (
     ("cudaStreamSynchronize", 6, "None"),
     ("cudaDeviceSynchronize", 2, ""),
     ("cudaLaunchKernelExC", 11, "config, 1, None"),
+    ("cudaMemcpy2DAsync", 8, "1, 8, 2, 8, 16, 9, 3, None"),
+    ("cudaMemcpyToSymbol", 9, "1, 2, 32, 0, 1"),
+    ("cudaSetDevice", 10, "0"),
+    ("cudaGetDeviceProperties", 12, "properties, 0"),
 )
+COPIED = {
+    "cudaMemcpy": (2, 64),
+    "cudaMemcpyAsync": (2, 64),
+    "cudaMemcpy2DAsync": (4, 144),
+    "cudaMemcpyToSymbol": (2, 32),
+}
+"""Direction as in bpf/include/abi.h, and bytes asked for."""
 
 
 @pytest.fixture(scope="session")
@@ -88,11 +103,18 @@ def test_calls_that_fail_for_want_of_a_driver_are_the_runtimes_errors(
         stack.callback(links.detach, attachment.links)
         answers = call_in_children(library.path, CALLS, stack)
         ids = {call.name: call.call_id for call in CUDA_RUNTIME.calls}
+        told = probes.maps.read_fast(0).events
         for name, times, _ in CALLS:
             assert answers[name].result == INSUFFICIENT_DRIVER, name
             keys, stats = probes.rows(answers[name].pid, ids[name])
             assert (int(stats["count"].sum()), int(stats["errors"].sum())) == (times, times), name
             assert set(keys["layer"]) == {CUDA_RUNTIME.layer}
+            if name in COPIED:  # nothing was copied: what was asked for is in what is told of the failure
+                direction, size = COPIED[name]
+                assert set(keys["direction"]) == {direction} and not stats["bytes"].sum()
+                assert set(
+                    told[(told["tgid"] == answers[name].pid) & (told["call"] == ids[name])]["bytes"]
+                ) == {size}
 
 
 def test_its_version_function_is_tried_in_one_process_first(parsed: ParsedLibrary) -> None:

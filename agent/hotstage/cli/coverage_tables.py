@@ -43,6 +43,8 @@ def show_all(body: Document) -> None:
         say(f"run queue (waits for a CPU): {scheduler['state']}: {scheduler['reason']}")
     if others := _other_layers(body["calls"]):
         print_table(("layer, never added to the driver's", "call", "counted", "open"), others, empty="")
+    if copies := _copies(body["calls"]):
+        print_table(("layer", "copied", "calls", "failed", "bytes"), copies, empty="")
     if communicators := body.get("communicators"):
         rows = [[each.get(name) for name in _OF_COMMUNICATOR] for each in communicators]
         print_table(("communicator of pid", "rank", "of", "device", "calls", "bytes"), rows, empty="")
@@ -158,6 +160,14 @@ def _other_layers(calls: dict[str, Any]) -> list[tuple[Any, ...]]:
         (layer, call, count["counted"], count["open"])
         for layer, counts in calls.get("other_layers", {}).items()
         for call, count in counts.items()
+    ]
+
+
+def _copies(calls: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [
+        (layer, direction, count["calls"], count["errors"], count["bytes"])
+        for layer, counts in calls.get("copies", {}).items()
+        for direction, count in counts.items()
     ]
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hotstage.probes.catalogue import calls_by_id
-from hotstage.probes.catalogue.spec import Step
+from hotstage.probes.catalogue.spec import Direction
+from hotstage.probes.copies import DIRECTIONS, directions
 from hotstage.probes.maps.conflict import TEXT, VISUAL, TokenBasis
 from hotstage.probes.samples import CallSample
 from hotstage.stages.request_class import MEDIA, classify
@@ -26,7 +26,7 @@ STAGES_OF = {VISUAL: VISUAL_STAGES, TEXT: TEXT_STAGES}
 _VISUAL_MEDIA = [MEDIA.index(Modality.image), MEDIA.index(Modality.video)]
 _VISUAL_BITS = np.uint64(sum(1 << stage for stage in VISUAL_STAGES))
 _TEXT_BITS = np.uint64(sum(1 << stage for stage in TEXT_STAGES))
-_TO_DEVICE = tuple(number for number, call in calls_by_id().items() if call.step is Step.TO_DEVICE)
+_TO_DEVICE = DIRECTIONS.index(Direction.HOST_TO_DEVICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Copies:
     def _bytes(self, calls: CallSample) -> dict[tuple[int, int], int]:
         """(pid, kind) → bytes so far."""
         found: dict[tuple[int, int], int] = {}
-        is_copy = np.isin(calls.keys["call"], _TO_DEVICE)
+        is_copy = directions(calls.keys) == _TO_DEVICE
         for kind, stages in STAGES_OF.items():
             chosen = np.flatnonzero(is_copy & np.isin(calls.keys["stage"], stages))
             for pid, copied in zip(

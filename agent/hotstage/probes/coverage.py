@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hotstage.probes.copies import CopyTotals
 from hotstage.probes.custom.watch import CustomReport
 from hotstage.probes.discovery.api_table import ApiTable
 from hotstage.probes.discovery.targets import MissedSymbol
@@ -118,6 +119,8 @@ class CallTotals:
     by_pid: Mapping[int, Mapping[str, CallCount]]
     other_layers: Mapping[str, Mapping[str, CallCount]] = field(default_factory=dict)
     launched: KernelTotals | None = None
+    copies: CopyTotals = field(default_factory=dict)
+    """Of the driver's layer, and of the runtime's where it counts instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ class ProbeEngine:
         self.ledger.start(maps, is_torch_followed=config.torch_memory)
         slow_ns = int(config.slow_call_seconds * 1e9)
         maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=slow_ns, event_gap_ns=_EVENT_GAP_NS)
-        self.names.start(maps.names)
+        self.names.start(maps.names, maps.inference)
         if config.scheduler:
             self.scheduler.start(loaded.maps, maps.histograms, threads=config.threads)
         self.restraint.loaded(self._loader, loaded.maps, maps)

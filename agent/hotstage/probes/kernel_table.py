@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from hotstage.probes.kernel_names import short_name
-from hotstage.probes.maps.names import GRAPHS, NO_KERNEL
+from hotstage.probes.maps.names import GRAPHS, NO_KERNEL, NameSource
 from hotstage.text import clean_name
 
 GRAPH_NAME = "(graphs)"
 UNNAMED = ""
+_SOURCES: dict[NameSource, Literal["lookup", "registration", "symbol"]] = {
+    NameSource.LOOKED_UP: "lookup",
+    NameSource.REGISTERED: "registration",
+    NameSource.OF_SYMBOL: "symbol",
+}
 
 
 class KernelLaunches(Struct, frozen=True, gc=False):
@@ -39,6 +44,13 @@ class KernelLaunches(Struct, frozen=True, gc=False):
         str | None,
         Meta(description="of the most launched variant, as its process says it; at most 239 bytes"),
     ]
+    name_source: Annotated[
+        Literal["lookup", "registration", "symbol"] | None,
+        Meta(
+            description="of the most launched variant: it was looked up by it, it was registered with the "
+            "runtime, it is its host function's symbol; null for graphs"
+        ),
+    ] = None
 
 
 class ProcessKernels(Struct, frozen=True, gc=False):
@@ -111,25 +123,27 @@ class _Kernel:
 
     def __init__(self) -> None:
         self.samples = 0
-        self.variants = 0
+        self.variants: set[bytes] = set()
         self.most = 0
         self.full_name: str | None = None
+        self.source: NameSource | None = None
 
 
 def _by_name(keys: NDArray[np.void], states: NDArray[np.void]) -> tuple[dict[str, _Kernel], int]:
     found: dict[str, _Kernel] = {}
     unnamed = 0
-    rows = zip(keys["name_hash"].tolist(), states["samples"].tolist(), states["name"].tolist(), strict=True)
-    for name_hash, samples, raw in rows:
+    columns = (states[name].tolist() for name in ("samples", "name", "source"))
+    for name_hash, samples, raw, source in zip(keys["name_hash"].tolist(), *columns, strict=True):
         shown = GRAPH_NAME if name_hash == GRAPHS else short_name(raw)
         if name_hash == NO_KERNEL or not shown:
             unnamed += samples
             continue
         kernel = found.setdefault(shown, _Kernel())
         kernel.samples += samples
-        kernel.variants += 1
+        kernel.variants.add(raw)
         if samples > kernel.most:
             kernel.most, kernel.full_name = samples, clean_name(raw) or None
+            kernel.source = NameSource(min(source, max(NameSource))) if raw else None
     return found, unnamed
 
 
@@ -158,8 +172,9 @@ def _process(
                 estimate,
                 kernel.samples,
                 0.0 if launch_gap == 1 else sqrt((1 - kernel.samples / samples) / kernel.samples),
-                kernel.variants,
+                len(kernel.variants),
                 kernel.full_name,
+                _SOURCES[kernel.source] if kernel.source is not None else None,
             )
             for (shown, kernel), estimate in zip(top, estimates, strict=False)
         ],

@@ -196,6 +196,11 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "launches that were captured count as run, and how many kernels its graphs run is unknown",
         "nothing to do: counts of calls are right, kernels are told as unknown",
     ),
+    "lost_kernel_names": LossMeaning(
+        "a host function's name was not kept: half of its process's share of names, or their queue, is full",
+        "that kernel is named by its file's symbol once it is launched, or its launches count as unnamed",
+        "none needed: programs register more kernels than they launch",
+    ),
     "lost_pending_communicators": LossMeaning(
         "what a group of calls makes is not looked for at its end: the map is full, or it makes more than 16",
         "rank and size of that communicator are told only once the program asks NCCL for them",

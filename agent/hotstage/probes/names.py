@@ -10,8 +10,10 @@ from pathlib import Path
 from hotstage.clock import Clock
 from hotstage.config.settings import ProbesConfig
 from hotstage.probes.discovery.processes import ProcessTable
+from hotstage.probes.host_functions import HostFunctions
 from hotstage.probes.kernel_series import KernelSeries
 from hotstage.probes.kernel_table import Kernels, kernel_table, no_kernels
+from hotstage.probes.maps.inference import InferenceMaps
 from hotstage.probes.maps.names import NamesMaps
 from hotstage.probes.stacks import NameStage, Stacks, StackWatch
 
@@ -36,13 +38,18 @@ class Names:
         self._stacks = StackWatch(
             Path(config.proc_root), config.discovery_deadline_seconds, clock.monotonic_ns
         )
+        self._host_functions = HostFunctions(
+            Path(config.proc_root), config.discovery_deadline_seconds, clock.monotonic_ns
+        )
 
-    def start(self, maps: NamesMaps) -> None:
+    def start(self, maps: NamesMaps, functions: InferenceMaps) -> None:
         """Before anything is attached."""
         maps.prepare(launch_gap=self._config.kernel_gap, takes_stacks=self._config.stacks)
         self._maps = maps
         if self._config.stacks:
             self._stacks.start(maps)
+        if self._config.kernel_gap:
+            self._host_functions.start(maps, functions)
 
     def kernels(self, limit: int) -> Kernels:
         """Launches by kernel as of now, the top `limit` of each process."""
@@ -71,4 +78,5 @@ class Names:
 
     def close(self) -> None:
         self._stacks.close()
+        self._host_functions.close()
         self._maps = None

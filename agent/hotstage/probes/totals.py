@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hotstage.probes.catalogue import calls_by_id, layers_by_id
 from hotstage.probes.catalogue.spec import Family, Layer
+from hotstage.probes.copies import CopyBook
 from hotstage.probes.coverage import CallCount, CallTotals, KernelTotals
 from hotstage.probes.maps.graphs import GRAPH_WORK_DTYPE, no_work
 from hotstage.probes.maps.kernel import Forgotten
@@ -46,6 +47,7 @@ class TotalsBook:
         self._names = {call_id: call.name for call_id, call in calls_by_id().items()}
         self._layers = layers_by_id()
         self._graph_work: dict[int, tuple[int, ...]] = {}
+        self._copies = CopyBook()
 
     def keep(self, forgotten: Forgotten) -> None:
         """Take over the last rows of processes that have gone; calls open at their end are counted, as
@@ -53,6 +55,7 @@ class TotalsBook:
         """
         for pid, call, count in _counts(forgotten.keys, forgotten.stats):
             self._add(pid, call, count)
+        self._copies.keep(forgotten.keys, forgotten.stats)
         _add_work(self._graph_work, *forgotten.graph_work)
         self.keep_threads(forgotten.threads)
 
@@ -101,6 +104,7 @@ class TotalsBook:
                 for layer in (Layer.RUNTIME, Layer.LIBRARY)
             },
             launched=self._launched(driver, graph_work or no_work()),
+            copies=self._copies.sum(keys, stats),
         )
 
     def _launched(

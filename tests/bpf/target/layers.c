@@ -7,6 +7,52 @@
 
 static uint64_t communicators[32];
 
+/* Two host functions as a program has them: by their addresses the runtime is asked to launch kernels. */
+EXPORT void layers_first_kernel(void) {}
+EXPORT void layers_second_kernel(void) {}
+
+static void copy(int kind, size_t bytes, uint64_t stream)
+{
+	struct layers_parameters box = {.extent = {bytes, 3, 5}, .kind = kind};
+	char to[8], from[8] = {0};
+
+	cudaMemcpyAsync(to, from, bytes, kind, stream);
+	cudaMemcpy(to, from, 2 * bytes, kind);
+	cudaMemcpy2D(to, 8, from, 8, bytes, 7, kind);
+	cudaMemcpy2DArrayToArray(to, 0, 0, from, 0, 0, bytes, 9, kind);
+	cudaMemcpy3D(&box);
+}
+
+static void launch_host_function(int which, unsigned blocks)
+{
+	struct layers_dim3 grid = {blocks, 1, 1}, one = {1, 1, 1};
+
+	cudaLaunchKernel(which ? layers_second_kernel : layers_first_kernel, grid, one, 0, 0, 0);
+}
+
+static void use_device(int device)
+{
+	struct layers_properties properties;
+	uint64_t out;
+
+	cudaGetDeviceProperties(&properties, device);
+	cudaSetDevice(device);
+	cudaMalloc(&out, 4096);
+}
+
+static void launch_handles(void)
+{
+	struct layers_dim3 one = {1, 1, 1};
+	uint64_t first, named;
+
+	__cudaRegisterFunction(0, (const char *)layers_first_kernel, 0, "_Z9registeredPf", 0, 0, 0, 0, 0, 0);
+	__cudaGetKernel(&first, layers_first_kernel);
+	cudaLibraryGetKernel(&named, 0x7000, "of_library");
+	cudaLaunchKernel((void *)first, one, one, 0, 0, 0);
+	cudaLaunchKernel((void *)named, one, one, 0, 0, 0);
+	cudaLaunchKernel(layers_second_kernel, one, one, 0, 0, 0);
+}
+
 static void run(const char *verb, uint64_t count, uint64_t a, uint64_t b)
 {
 	struct layers_dim3 one = {1, 1, 1};
@@ -27,6 +73,18 @@ static void run(const char *verb, uint64_t count, uint64_t a, uint64_t b)
 			cudaStreamSynchronize(a);
 		else if (!strcmp(verb, "launch"))
 			cudaLaunchKernel((void *)a, one, one, 0, 0, b);
+		else if (!strcmp(verb, "copy"))
+			copy((int)a, b, 0);
+		else if (!strcmp(verb, "copyalone"))
+			copy((int)a, b, 1);
+		else if (!strcmp(verb, "drivercopy"))
+			cuMemcpyAsync(1, 2, a, b);
+		else if (!strcmp(verb, "kernel"))
+			launch_host_function((int)a, (unsigned)b);
+		else if (!strcmp(verb, "handles"))
+			launch_handles();
+		else if (!strcmp(verb, "device"))
+			use_device((int)a);
 		else if (!strcmp(verb, "copy2d"))
 			cuMemcpy2D_v2(&shape);
 		else if (!strcmp(verb, "copy3d"))

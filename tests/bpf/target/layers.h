@@ -27,6 +27,22 @@ struct layers_shape {
 	size_t width_3d, height_3d, depth_3d;
 };
 
+/* cudaMemcpy3DParms as far as it is read, and cudaDeviceProp. */
+struct layers_parameters {
+	uint64_t from_array;
+	char from[56];
+	uint64_t to_array;
+	char to[56];
+	size_t extent[3];
+	int kind;
+};
+
+struct layers_properties {
+	char name[256];
+	char uuid[16];
+	char rest[760];
+};
+
 int cuMemAlloc_v2(uint64_t *out, size_t bytes);
 int cuCtxSetCurrent(uint64_t context);
 int cuStreamSynchronize(uint64_t stream);
@@ -37,7 +53,22 @@ int cuMemcpy3DAsync_v2(const struct layers_shape *shape, uint64_t stream);
 int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *sizes, size_t count, void *attributes, size_t *indices,
 		       size_t attribute_count, size_t *failed, uint64_t stream);
 
+int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, uint64_t stream);
+
 int cudaMalloc(uint64_t *out, size_t bytes);
+int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, uint64_t stream);
+int cudaMemcpy(void *to, const void *from, size_t bytes, int kind);
+int cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
+		 int kind);
+int cudaMemcpy2DArrayToArray(void *to, size_t to_x, size_t to_y, const void *from, size_t from_x, size_t from_y,
+			     size_t width, size_t height, int kind);
+int cudaMemcpy3D(const struct layers_parameters *parameters);
+int cudaGetDeviceProperties(struct layers_properties *out, int device);
+int cudaSetDevice(int device);
+int __cudaGetKernel(uint64_t *out, const void *host_function);
+int cudaLibraryGetKernel(uint64_t *out, uint64_t library, const char *name);
+void __cudaRegisterFunction(void **handle, const char *host_function, char *device_function, const char *name,
+			    int limit, void *thread, void *block, void *block_dim, void *grid_dim, int *warp);
 int cudaStreamSynchronize(uint64_t stream);
 int cudaLaunchKernel(void *function, struct layers_dim3 grid, struct layers_dim3 block, void **arguments,
 		     size_t shared_bytes, uint64_t stream);

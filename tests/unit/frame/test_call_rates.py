@@ -23,7 +23,7 @@ def sample(second, *counters):
     """Each counter: (pid, call, (stage, modality), count, out-of-memory errors)."""
     keys, stats = np.zeros(len(counters), CALL_KEY_DTYPE), np.zeros(len(counters), CALL_STAT_DTYPE)
     for row, (pid, call, (stage, modality), count, oom) in enumerate(counters):
-        keys[row] = (pid, call, stage, modality, 0, 0, (0, 0))
+        keys[row] = (pid, call, stage, modality, 0, 0, 0, 0)
         stats[row]["count"], stats[row]["errors"], stats[row]["errors_oom"] = count, oom, oom
     return CallSample(
         second * SECOND, keys, stats, np.ones(len(counters), bool), np.zeros((1, 242), np.uint64)

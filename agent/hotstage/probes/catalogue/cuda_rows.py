@@ -95,12 +95,13 @@ def copy(
     size: int = 3,
     factor: int = 0,
     stream: int = 0,
+    kind: int = 0,
     essential: bool = False,
     twin: bool = True,
     since: str = "",
     until: str = "",
 ) -> CallSpec:
-    """Moves bytes. `size` 0: how many stands nowhere that a probe may look."""
+    """Moves bytes. `size` 0: how many stands where no probe may look; `kind`: where its direction is."""
     return CallSpec(
         call_id=call_id,
         name=name,
@@ -111,6 +112,7 @@ def copy(
         factor_argument=factor,
         stream_argument=stream,
         direction=direction,
+        kind_argument=kind,
         is_essential=essential,
         since=since,
         until=until,

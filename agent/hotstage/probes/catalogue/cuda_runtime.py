@@ -4,37 +4,46 @@
 Where a process's libcuda is seen at work the driver's rows count, and these tell only the errors that never
 get there; elsewhere they count instead (`bpf/include/layers.h`). `cudaLaunchKernel` stands for
 `__cudaLaunchKernel` too, which ends in it. A dim3 by value takes two registers on x86-64 as on arm64. What
-another release has at another place (streams of batched copies, of prefetches) is not read.
+another release has at another place (streams of batched copies, of prefetches) is not read. What only the
+runtime says (directions, devices, functions) is kept whoever counts (`bpf/include/runtime_calls.h`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from hotstage.probes.catalogue.cuda_rows import copy, fill, launch, memory, plain
+from hotstage.probes.catalogue.cuda_rows import context, copy, fill, handle, launch, memory, plain
 from hotstage.probes.catalogue.spec import (
     BYTES_IN_BATCH,
+    BYTES_IN_PARAMETERS,
+    BYTES_IN_PEER_PARAMETERS,
+    GRID_BY_VALUE,
+    GRID_IN_LAUNCH_CONFIG,
+    KIND_IN_PARAMETERS,
     STREAM_IN_LAUNCH_CONFIG,
     CallSpec,
     Direction,
+    Effect,
     Family,
     Layer,
     LibrarySpec,
     Tier,
 )
 from hotstage.probes.loader.base import PointKind
+from hotstage.probes.maps.layout import FUNCTION_IS_GRAPH
 
 _ALLOC, _FREE, _POOL = Family.ALLOC, Family.FREE, Family.POOL
 _SYNC, _EVENT, _GRAPH = Family.SYNC, Family.EVENT, Family.GRAPH
-_HTOD, _DTOH = Direction.HOST_TO_DEVICE, Direction.DEVICE_TO_HOST
 
 _LAUNCHES = (
     # function, grid (two registers), block (two), arguments, shared bytes, stream
-    launch(192, "cudaLaunchKernel", stream=8),
-    launch(193, "cudaLaunchKernelExC", stream=STREAM_IN_LAUNCH_CONFIG),
-    launch(194, "cudaLaunchCooperativeKernel", stream=8),
+    launch(192, "cudaLaunchKernel", stream=8, function=1, grid=GRID_BY_VALUE),
+    launch(
+        193, "cudaLaunchKernelExC", stream=STREAM_IN_LAUNCH_CONFIG, function=2, grid=GRID_IN_LAUNCH_CONFIG
+    ),
+    launch(194, "cudaLaunchCooperativeKernel", stream=8, function=1, grid=GRID_BY_VALUE),
     launch(195, "cudaLaunchCooperativeKernelMultiDevice", essential=False, until="12.9"),
-    launch(196, "cudaGraphLaunch", Family.GRAPH_LAUNCH, stream=2, tier=Tier.T0),
+    launch(196, "cudaGraphLaunch", Family.GRAPH_LAUNCH, stream=2, function=FUNCTION_IS_GRAPH, tier=Tier.T0),
 )
 
 _HOST_FUNCTIONS = (
@@ -78,32 +87,32 @@ _ALLOCATIONS = (
     memory(468, "cudaDeviceGraphMemTrim", _POOL),
 )
 
-# A copy's direction is an argument of it (cudaMemcpyKind): by the call alone it is unknown.
+# A copy's direction is an argument of it (cudaMemcpyKind). Rows of arrays have a width in bytes.
 _COPIES = (
-    copy(224, "cudaMemcpy", essential=True),
-    copy(225, "cudaMemcpyAsync", stream=5, essential=True),
-    copy(226, "cudaMemcpy2D", size=5, factor=6),
-    copy(227, "cudaMemcpy2DAsync", size=5, factor=6, stream=8),
-    copy(228, "cudaMemcpy3D", size=0),
-    copy(229, "cudaMemcpy3DAsync", size=0, stream=2),
+    copy(224, "cudaMemcpy", kind=4, essential=True),
+    copy(225, "cudaMemcpyAsync", stream=5, kind=4, essential=True),
+    copy(226, "cudaMemcpy2D", size=5, factor=6, kind=7),
+    copy(227, "cudaMemcpy2DAsync", size=5, factor=6, stream=8, kind=7),
+    copy(228, "cudaMemcpy3D", size=BYTES_IN_PARAMETERS, kind=KIND_IN_PARAMETERS),
+    copy(229, "cudaMemcpy3DAsync", size=BYTES_IN_PARAMETERS, stream=2, kind=KIND_IN_PARAMETERS),
     copy(230, "cudaMemcpyPeer", Direction.PEER, size=5, twin=False),
     copy(231, "cudaMemcpyPeerAsync", Direction.PEER, size=5, stream=6, twin=False),
-    copy(232, "cudaMemcpy3DPeer", Direction.PEER, size=0),
-    copy(233, "cudaMemcpy3DPeerAsync", Direction.PEER, size=0, stream=2),
-    copy(234, "cudaMemcpyToSymbol"),
-    copy(235, "cudaMemcpyToSymbolAsync", stream=6),
-    copy(236, "cudaMemcpyFromSymbol"),
-    copy(237, "cudaMemcpyFromSymbolAsync", stream=6),
-    copy(238, "cudaMemcpy2DToArray", size=0),
-    copy(239, "cudaMemcpy2DToArrayAsync", size=0, stream=9),
-    copy(240, "cudaMemcpy2DFromArray", size=0),
-    copy(241, "cudaMemcpy2DFromArrayAsync", size=0, stream=9),
-    copy(242, "cudaMemcpy2DArrayToArray", size=0),
-    copy(243, "cudaMemcpyToArray", size=5),
-    copy(244, "cudaMemcpyToArrayAsync", size=5, stream=7),
-    copy(245, "cudaMemcpyFromArray", size=5),
-    copy(246, "cudaMemcpyFromArrayAsync", size=5, stream=7),
-    copy(247, "cudaMemcpyArrayToArray", size=0),
+    copy(232, "cudaMemcpy3DPeer", Direction.PEER, size=BYTES_IN_PEER_PARAMETERS),
+    copy(233, "cudaMemcpy3DPeerAsync", Direction.PEER, size=BYTES_IN_PEER_PARAMETERS, stream=2),
+    copy(234, "cudaMemcpyToSymbol", kind=5),
+    copy(235, "cudaMemcpyToSymbolAsync", stream=6, kind=5),
+    copy(236, "cudaMemcpyFromSymbol", kind=5),
+    copy(237, "cudaMemcpyFromSymbolAsync", stream=6, kind=5),
+    copy(238, "cudaMemcpy2DToArray", size=6, factor=7, kind=8),
+    copy(239, "cudaMemcpy2DToArrayAsync", size=6, factor=7, stream=9, kind=8),
+    copy(240, "cudaMemcpy2DFromArray", size=6, factor=7, kind=8),
+    copy(241, "cudaMemcpy2DFromArrayAsync", size=6, factor=7, stream=9, kind=8),
+    copy(242, "cudaMemcpy2DArrayToArray", size=7, factor=8, kind=9),
+    copy(243, "cudaMemcpyToArray", size=5, kind=6),
+    copy(244, "cudaMemcpyToArrayAsync", size=5, stream=7, kind=6),
+    copy(245, "cudaMemcpyFromArray", size=5, kind=6),
+    copy(246, "cudaMemcpyFromArrayAsync", size=5, stream=7, kind=6),
+    copy(247, "cudaMemcpyArrayToArray", size=7, kind=8),
     copy(248, "cudaMemcpyBatchAsync", size=BYTES_IN_BATCH, since="12.9"),
     copy(249, "cudaMemcpy3DBatchAsync", size=0, since="12.9"),
     copy(250, "cudaMemcpyWithAttributesAsync", stream=5, since="13.5"),
@@ -154,8 +163,33 @@ _GRAPHS = (
 )  # fmt: skip
 
 _DEVICES = (
-    plain(284, "cudaSetDevice", Family.CONTEXT, essential=True),
+    context(284, "cudaSetDevice", Effect.DEVICE_SET),
     plain(285, "cudaDeviceReset", Family.CONTEXT),
+    # f(cudaDeviceProp *out, device); in CUDA 12 by either name, with the UUID at the same place.
+    context(
+        380,
+        "cudaGetDeviceProperties",
+        Effect.DEVICE_PROPERTIES,
+        device=2,
+        variants=("cudaGetDeviceProperties_v2",),
+    ),
+)
+
+_FUNCTIONS = (
+    # f(handle *out, host function): which function a handle is
+    handle(381, "__cudaGetKernel", Effect.FUNCTION_OF, argument=2, since="12.9"),
+    handle(382, "cudaGetKernel", Effect.FUNCTION_OF, argument=2, since="12.9"),
+    replace(handle(383, "cudaGetFuncBySymbol", Effect.FUNCTION_OF, argument=2), is_essential=False),
+    handle(384, "cudaLibraryGetKernel", Effect.FUNCTION_NAMED, argument=3, since="12.9"),
+)
+
+# Only where launches are probed too: a program registers tens of thousands at its load.
+_REGISTRATION = CallSpec(
+    call_id=385,
+    name="__cudaRegisterFunction",
+    kind=PointKind.KERNEL_REGISTERED,
+    family=Family.HANDLE,
+    is_fallback=True,
 )
 
 
@@ -166,10 +200,21 @@ def _outer(call: CallSpec) -> CallSpec:
 CUDA_RUNTIME = LibrarySpec(
     kind="libcudart",
     layer=Layer.RUNTIME,
-    calls=tuple(
-        map(
+    calls=(
+        *map(
             _outer,
-            (*_LAUNCHES, *_HOST_FUNCTIONS, *_ALLOCATIONS, *_COPIES, *_FILLS, *_WAITS, *_GRAPHS, *_DEVICES),
-        )
+            (
+                *_LAUNCHES,
+                *_HOST_FUNCTIONS,
+                *_ALLOCATIONS,
+                *_COPIES,
+                *_FILLS,
+                *_WAITS,
+                *_GRAPHS,
+                *_DEVICES,
+                *_FUNCTIONS,
+            ),
+        ),
+        _REGISTRATION,
     ),
 )

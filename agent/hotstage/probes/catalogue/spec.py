@@ -33,8 +33,18 @@ makes of it, with as many levels as argument `factor_argument` says; a number of
 behind the address in argument `factor_argument`.
 """
 
-GRID_IN_LAUNCH_CONFIG = 64
-"""The grid is the first three members behind the first argument (CUlaunchConfig in cuda.h)."""
+BYTES_IN_PARAMETERS, BYTES_IN_PEER_PARAMETERS = 70, 71
+"""The same of a cudaMemcpy3DParms, a cudaMemcpy3DPeerParms (driver_types.h), where no array takes part."""
+
+KIND_IN_PARAMETERS, KIND_AROUND, KIND_IN_2D, KIND_IN_3D = 64, 65, 66, 67
+"""A copy's direction is a member of its cudaMemcpy3DParms; is what the runtime's call around it says; is told
+by the kinds of memory in its CUDA_MEMCPY2D or CUDA_MEMCPY3D, or around it.
+"""
+
+GRID_IN_LAUNCH_CONFIG, GRID_BY_VALUE = 64, 65
+"""The grid is the first three members behind the first argument (CUlaunchConfig in cuda.h, and
+cudaLaunchConfig_t); is a dim3 in the second and third argument.
+"""
 
 RANKS_IN_ORDER = 64
 """The first argument has a communicator for each rank, in order (ncclCommInitAll)."""
@@ -47,6 +57,8 @@ _SIZES_IN_MEMORY = (
     BYTES_IN_ARRAY,
     BYTES_IN_ARRAY_3D,
     BYTES_BEHIND,
+    BYTES_IN_PARAMETERS,
+    BYTES_IN_PEER_PARAMETERS,
 )
 
 
@@ -104,6 +116,7 @@ class Tier(IntEnum):
 class Direction(StrEnum):
     """Where a copy goes; `unknown` when the call does not say."""
 
+    HOST_TO_HOST = "htoh"
     HOST_TO_DEVICE = "htod"
     DEVICE_TO_HOST = "dtoh"
     DEVICE_TO_DEVICE = "dtod"
@@ -138,6 +151,8 @@ class Effect(IntEnum):
     CAPTURE_JOIN = 21
     CAPTURE_END = 22
     GRAPH = 23
+    DEVICE_PROPERTIES = 24
+    DEVICE_SET = 25
     COMMUNICATOR_ASKED = 28
     GROUP = 29
     MEMORY_NODE = 30
@@ -265,10 +280,12 @@ class CallSpec:
     device_argument: int = 0
     """What the effect reads beside the first argument; of memory a pitch, properties or a handle."""
     direction: Direction | None = None
+    kind_argument: int = 0
+    """Where the direction is of a copy that does not say it by its name: a cudaMemcpyKind, or `KIND_…`."""
     function_argument: int = 0
     """Where a launch has its function: 1 or 2, or `layout.FUNCTION_IS_GRAPH`."""
     grid_argument: int = 0
-    """Where a launch has its grid: 2 for x, y and z in 2 to 4, or `GRID_IN_LAUNCH_CONFIG`."""
+    """Where a launch has its grid: 2 for x, y and z in 2 to 4, or `GRID_…`."""
     operands: tuple[int, ...] = ()
     """Of a USDT probe, `name` being `provider:name`: which arguments its program takes; () = a function."""
     is_essential: bool = False
@@ -302,9 +319,14 @@ class CallSpec:
             raise ValueError(
                 f"{self.name}: {self.bytes_per_element} bytes an element is no power of two up to 8"
             )
-        for position in (self.bytes_argument, self.factor_argument, self._handle_argument):
-            if not 0 <= position <= 6 and position not in _SIZES_IN_MEMORY:
-                raise ValueError(f"{self.name}: argument {position} is not in a register (1..6, 0 = none)")
+        last = _LAST_STACK_ARGUMENT if 0 < self.kind_argument <= _LAST_STACK_ARGUMENT else 6
+        for position in (self.bytes_argument, self.factor_argument):
+            if not 0 <= position <= last and position not in _SIZES_IN_MEMORY:
+                raise ValueError(f"{self.name}: no way to read a size from argument {position}")
+        if not 0 <= self._handle_argument <= 6:
+            raise ValueError(
+                f"{self.name}: argument {self._handle_argument} is not in a register (1..6, 0 = none)"
+            )
         if (
             self.stream_argument != STREAM_IN_LAUNCH_CONFIG
             and not 0 <= self.stream_argument <= _LAST_STACK_ARGUMENT
@@ -314,7 +336,7 @@ class CallSpec:
             raise ValueError(f"{self.name}: an offset goes with a size behind an argument alone")
         if self.function_argument and not self.is_launch_class:
             raise ValueError(f"{self.name}: only launches have a function")
-        if self.grid_argument not in (0, 2, GRID_IN_LAUNCH_CONFIG):
+        if self.grid_argument not in (0, 2, GRID_IN_LAUNCH_CONFIG, GRID_BY_VALUE):
             raise ValueError(f"{self.name}: no way to read a grid from argument {self.grid_argument}")
         if (self.direction is not None) != (self.family is Family.COPY):
             raise ValueError(f"{self.name}: copies have a direction, and only they")
@@ -390,6 +412,7 @@ def call_spec_table(libraries: tuple[LibrarySpec, ...]) -> NDArray[np.void]:
             row["step"] = call.step
             row["grid_argument"] = call.grid_argument
             row["detail"] = call.detail
+            row["kind_argument"] = call.kind_argument
             row["type_argument"] = call.type_argument or call.bytes_offset
             row["rank_argument"] = call.rank_argument
             row["no_error"] = call.no_error

@@ -29,6 +29,7 @@ _OUTER_PAIR = (Side("outer_exit", on_return=True), Side("outer_enter"))
 
 _ENTRY_ONLY: dict[PointKind, tuple[Side, ...]] = {
     PointKind.LAUNCH: (Side("launch"),),
+    PointKind.KERNEL_REGISTERED: (Side("kernel_registered"),),
     PointKind.STAGE_BEGIN: (Side("mark_stage_begin"),),
     PointKind.STAGE_END: (Side("mark_stage_end"),),
     PointKind.SPAN_BEGIN: (Side("mark_span_begin"),),
@@ -108,6 +109,7 @@ MAPS = (
     "graph_work",
     "names_settings",
     "kernels",
+    "unnamed_kernels",
     "call_stacks",
     "events",
     "urgent",

@@ -22,6 +22,6 @@ CALL_SPEC_DTYPE = np.dtype(
         ("type_argument", "u1"),
         ("rank_argument", "u1"),
         ("no_error", "i1"),
-        ("pad_end", "u1"),
+        ("kind_argument", "u1"),
     ]
 )

@@ -7,6 +7,7 @@ changes something moves `settings.rules_generation`. Any thread may call; `_lock
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -124,8 +125,19 @@ class InferenceMaps:
         return [
             Function(pid, handle, name_hash, _clean(name), FunctionKind(min(kind, 2)))
             for pid, handle, name_hash, name, kind in zip(*columns, strict=True)
-            if name_hash
+            if name_hash and name  # else it is a host function's, and awaits its symbol
         ]
+
+    def name_host_function(self, pid: int, address: int, name_hash: int, name: bytes) -> None:
+        """A host function is called like that from now on, and so are the handles that it was asked for."""
+        with self._lock:
+            keys, states = (rows.copy() for rows in self._functions.read())
+            awaiting = (keys["tgid"] == pid) & (states["name_hash"] == address) & (states["name"] == b"")
+            for handle in {address, *keys["handle"][awaiting].tolist()}:
+                row = np.zeros(1, layout.FUNCTION_STATE_DTYPE)
+                row["name_hash"], row["name"] = name_hash, name[:47]
+                with contextlib.suppress(OSError):  # full
+                    bpf.update(self._fds["functions"], struct.pack("<QII", handle, pid, 0), row.tobytes())
 
     def decide(self, pid: int, decisions: Mapping[int, FunctionDecision]) -> int:
         """What launches of these handles say from now on; how many were decided. A handle that is not known

@@ -46,6 +46,7 @@ _PROCESS_SHARE = 4
 single one can crowd out the others.
 """
 
+_KEY_SHIFTS = (("call", 33), ("stage", 25), ("modality", 17), ("device", 9), ("layer", 7), ("direction", 4))
 _LOSS_COUNTS = struct.Struct(f"<{layout.LOSS_ROWS}Q")
 _LOSS_NAMES = tuple((loss.name.lower(), loss.value) for loss in layout.Loss)
 
@@ -351,7 +352,7 @@ class KernelMaps:
 def pack_keys(keys: NDArray[np.void]) -> NDArray[np.uint64]:
     """CALL_KEY_DTYPE (N,) → one uint64 each, equal only for equal keys (Linux has pids below 2^22)."""
     packed = keys["tgid"].astype(np.uint64) << np.uint64(42)
-    for name, shift in (("call", 26), ("stage", 18), ("modality", 10), ("device", 2), ("layer", 0)):
+    for name, shift in _KEY_SHIFTS:
         packed |= keys[name].astype(np.uint64) << np.uint64(shift)
     return packed
 

@@ -70,6 +70,7 @@ class Loss(IntEnum):
     LOST_BATCH_SIZES = 31
     LOST_BURSTS = 32
     LOST_GRAPHS = 33
+    LOST_KERNEL_NAMES = 35
     LOST_PENDING_COMMUNICATORS = 36
     LOST_LEDGER_NOTES = 37
 
@@ -144,7 +145,8 @@ CALL_KEY_DTYPE = np.dtype(
         ("modality", "u1"),
         ("device", "u1"),
         ("layer", "u1"),
-        ("pad", "u1", (2,)),
+        ("direction", "u1"),
+        ("pad", "u1"),
     ]
 )
 CALL_STAT_DTYPE = np.dtype(
@@ -227,6 +229,8 @@ _THREAD_STATE_FIELDS = [
     ("streamed_launch_total", "<u8"),
     ("sample_at", "<u4"),
     ("pending_communicators", "<u4"),
+    ("runtime_launches", "<u4"),
+    ("runtime_pad", "<u4"),
     ("frames", CALL_FRAME_DTYPE, (OUTER_FRAMES,)),
 ]
 THREAD_STATE_DTYPE = np.dtype(_THREAD_STATE_FIELDS)

@@ -6,9 +6,11 @@ Kernels are read when somebody asks, stacks by one thread of their own. Whatever
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import threading
 from collections.abc import Collection, Mapping
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +25,20 @@ LAUNCH_GAP = 16
 """One launch in so many is looked at where nobody says otherwise."""
 NO_KERNEL = 0
 """`name_hash` of what has no entry of its own."""
+
+
+class NameSource(IntEnum):
+    """Where a kernel's name is from; as `enum hotstage_name_source` in bpf/include/names_abi.h."""
+
+    LOOKED_UP = 0
+    REGISTERED = 1
+    OF_SYMBOL = 2
+
+
 GRAPHS = GRAPH_HANDLE
 """`name_hash` of all graphs of a process."""
 KERNEL_KEY_DTYPE = np.dtype([("name_hash", "<u8"), ("tgid", "<u4"), ("pad", "<u4")])
-KERNEL_STATE_DTYPE = np.dtype([("samples", "<u8"), ("held", "<u4"), ("pad", "<u4"), ("name", "S240")])
+KERNEL_STATE_DTYPE = np.dtype([("samples", "<u8"), ("held", "<u4"), ("source", "<u4"), ("name", "S240")])
 NAMES_SETTINGS_DTYPE = np.dtype(
     [("launch_gap", "<u4"), ("kernels_per_process", "<u4"), ("takes_stacks", "<u4"), ("pad", "<u4")]
 )
@@ -45,6 +57,10 @@ CALL_STACK_DTYPE = np.dtype(
         ("frames", "<u8", (STACK_FRAMES,)),
     ]
 )
+KERNEL_NAME = 240
+"""Bytes of a name, the zero at its end among them."""
+_ONE_DTYPE = np.dtype([("one", "<u8")])
+_FNV_OFFSET, _FNV_PRIME, _HASHED_BYTES = 0xCBF29CE484222325, 0x100000001B3, 6 * 47
 _PROCESS_SHARE = 4
 _STACK_KINDS: dict[int, np.dtype[np.void]] = {
     EventKind.CALL_SLOW: CALL_STACK_DTYPE,
@@ -58,6 +74,9 @@ class NamesMaps:
     def __init__(self, fds: Mapping[str, int]) -> None:
         self._settings_fd = fds["names_settings"]
         self._kernels = HashReader(fds["kernels"], KERNEL_KEY_DTYPE, KERNEL_STATE_DTYPE)
+        self._kernels_fd, self._unnamed_fd = fds["kernels"], fds["unnamed_kernels"]
+        self._unnamed = HashReader(fds["unnamed_kernels"], KERNEL_KEY_DTYPE, _ONE_DTYPE)
+        self._symbols: dict[tuple[int, int], bytes] = {}
         self._stacks = RingReader(fds["call_stacks"])
         self._lock = threading.Lock()
         self.launch_gap = 0
@@ -71,10 +90,40 @@ class NamesMaps:
         self.launch_gap = launch_gap
 
     def kernels(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
-        """KERNEL_KEY_DTYPE and KERNEL_STATE_DTYPE (N,), copies, as of now."""
+        """KERNEL_KEY_DTYPE and KERNEL_STATE_DTYPE (N,), copies, as of now; of a host function with the name
+        that was found for it since.
+        """
         with self._lock:
-            keys, states = self._kernels.read()
-            return keys.copy(), states.copy()
+            keys, states = (rows.copy() for rows in self._kernels.read())
+            for row in np.flatnonzero((states["source"] == NameSource.OF_SYMBOL) & (states["name"] == b"")):
+                key = int(keys["tgid"][row]), int(keys["name_hash"][row])
+                states["name"][row] = self._symbols.get(key, b"")
+        return keys, states
+
+    def take_unnamed(self, most_processes: int) -> NDArray[np.void]:
+        """KERNEL_KEY_DTYPE (N,) of launched host functions without a name, of so many processes at most."""
+        keys = self._unnamed.read()[0].copy()
+        chosen = np.unique(keys["tgid"])[:most_processes]
+        return keys[np.isin(keys["tgid"], chosen)]
+
+    def drop_unnamed(self, pid: int, addresses: Collection[int]) -> None:
+        """These are looked for."""
+        rows = np.zeros(len(addresses), KERNEL_KEY_DTYPE)
+        rows["tgid"], rows["name_hash"] = pid, list(addresses)
+        self._unnamed.delete(rows)
+
+    def keep_symbol(self, pid: int, address: int, name: bytes) -> int:
+        """A host function's name; the hash under which its launches are counted from the next decision on."""
+        name_hash = hash_of_name(name)
+        row = np.zeros(1, KERNEL_STATE_DTYPE)
+        row["source"], row["name"] = NameSource.OF_SYMBOL, name[: KERNEL_NAME - 1]
+        key = struct.pack("<QII", name_hash, pid, 0)
+        if bpf.lookup(self._kernels_fd, key, row.dtype.itemsize) is None:
+            with contextlib.suppress(OSError):  # no room: its launches count as unnamed
+                bpf.update(self._kernels_fd, key, row.tobytes())
+        with self._lock:
+            self._symbols[pid, address] = name[: KERNEL_NAME - 1]
+        return name_hash
 
     def drain_stacks(self) -> NDArray[np.void]:
         """CALL_STACK_DTYPE (S,), what came since the last call; each is delivered once."""
@@ -83,8 +132,21 @@ class NamesMaps:
 
     def forget(self, pids: Collection[int]) -> None:
         """Take out the kernels of processes that have gone."""
-        keys, _ = self.kernels()
-        self._kernels.delete(keys[np.isin(keys["tgid"], np.fromiter(pids, np.uint32, len(pids)))])
+        gone = np.fromiter(pids, np.uint32, len(pids))
+        with self._lock:
+            for reader in (self._kernels, self._unnamed):
+                keys = reader.read()[0].copy()
+                reader.delete(keys[np.isin(keys["tgid"], gone)])
+            for key in [key for key in self._symbols if key[0] in pids]:
+                del self._symbols[key]
 
     def close(self) -> None:
         self._stacks.close()
+
+
+def hash_of_name(name: bytes) -> int:
+    """As `read_name` of bpf/include/inference.h makes it: FNV-1a of what is read of a name."""
+    found = _FNV_OFFSET
+    for byte in name[:_HASHED_BYTES]:
+        found = (found ^ byte) * _FNV_PRIME & 0xFFFFFFFFFFFFFFFF
+    return found

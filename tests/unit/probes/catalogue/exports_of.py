@@ -31,6 +31,7 @@ WORK = {
         rf"Launch|AddCallback|[mM]alloc|{_MEMORY}|{_WAITS}|{_GRAPHS}|Stream(?:Create|Destroy)|DeviceReset|IpcOpenMem|IpcCloseMem"
         rf"|{_ELSEWHERE}|{_OF_GRAPHS}"
         r"|Pool(?:Create|Destroy|Trim)|Host(?:Register|Unregister)|SetDevice$"
+        r"|GetDeviceProperties|GetKernel$|GetFuncBySymbol|RegisterFunction"
     ),
     "libnccl": re.compile(
         r"Reduce|Gather|Scatter|cast|AlltoAll|Send|Recv|Signal|Group|Comm|Mem(?:Alloc|Free)"

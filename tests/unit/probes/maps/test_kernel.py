@@ -10,9 +10,9 @@ from hotstage.probes.maps.layout import CALL_KEY_DTYPE
 
 
 def test_keys_that_differ_anywhere_pack_to_different_numbers() -> None:
-    base = (4_194_303, 511, 255, 255, 255, 3, [0, 0])
+    base = (4_194_303, 511, 255, 255, 255, 3, 7, 0)
     rows = [base]
-    for position, value in enumerate((4_194_302, 510, 254, 254, 254, 2)):
+    for position, value in enumerate((4_194_302, 510, 254, 254, 254, 2, 6)):
         changed = list(base)
         changed[position] = value
         rows.append(tuple(changed))

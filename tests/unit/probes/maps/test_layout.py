@@ -16,7 +16,7 @@ from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
         (CALL_SPEC_DTYPE, 16),
         (layout.CALL_KEY_DTYPE, 12),
         (layout.CALL_STAT_DTYPE, 48),
-        (layout.THREAD_STATE_DTYPE, 504),
+        (layout.THREAD_STATE_DTYPE, 512),
         (layout.REQUEST_STATE_DTYPE, 1528),
         (layout.FINISHED_DTYPE, 1560),
         (layout.BATCH_EVENT_DTYPE, 1160),
