@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from hotstage.probes.catalogue.cuda_driver_memory import MEMORY_CALLS
 from hotstage.probes.catalogue.cuda_rows import context, graph, handle, launch, plain
-from hotstage.probes.catalogue.spec import (
+from hotstage.probes.catalogue.places import (
     GRID_IN_LAUNCH_CONFIG,
+    STREAM_IN_LAUNCH_CONFIG,
+)
+from hotstage.probes.catalogue.spec import (
     PRIMARY_CONTEXT,
     RECAPTURE,
-    STREAM_IN_LAUNCH_CONFIG,
     ContextEnd,
     Effect,
     Family,

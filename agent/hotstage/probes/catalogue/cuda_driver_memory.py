@@ -8,7 +8,7 @@ another shape only how many there were is known.
 from __future__ import annotations
 
 from hotstage.probes.catalogue.cuda_rows import copy, fill, memory
-from hotstage.probes.catalogue.spec import (
+from hotstage.probes.catalogue.places import (
     BYTES_BEHIND,
     BYTES_IN_2D,
     BYTES_IN_3D,
@@ -18,6 +18,8 @@ from hotstage.probes.catalogue.spec import (
     KIND_AROUND,
     KIND_IN_2D,
     KIND_IN_3D,
+)
+from hotstage.probes.catalogue.spec import (
     CallSpec,
     Direction,
     Effect,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hotstage.probes.catalogue.cuda_rows import context, copy, fill, handle, launch, memory, plain
-from hotstage.probes.catalogue.spec import (
+from hotstage.probes.catalogue.places import (
     BYTES_IN_BATCH,
     BYTES_IN_PARAMETERS,
     BYTES_IN_PEER_PARAMETERS,
@@ -21,6 +21,8 @@ from hotstage.probes.catalogue.spec import (
     GRID_IN_LAUNCH_CONFIG,
     KIND_IN_PARAMETERS,
     STREAM_IN_LAUNCH_CONFIG,
+)
+from hotstage.probes.catalogue.spec import (
     CallSpec,
     Direction,
     Effect,

@@ -8,8 +8,11 @@ address takes a register, so what follows stands one further on.
 
 from __future__ import annotations
 
-from hotstage.probes.catalogue.spec import (
+from hotstage.probes.catalogue.places import (
     RANKS_IN_ORDER,
+    by_machine,
+)
+from hotstage.probes.catalogue.spec import (
     CallSpec,
     Effect,
     Family,
@@ -19,7 +22,6 @@ from hotstage.probes.catalogue.spec import (
     Making,
     Question,
     Tier,
-    by_machine,
 )
 from hotstage.probes.loader.base import PointKind
 

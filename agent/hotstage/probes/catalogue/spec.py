@@ -8,63 +8,23 @@ an argument is `bpf/include/arguments.h`'s matter: six registers and then the st
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.probes.catalogue.places import (
+    BYTES_BEHIND,
+    GRID_BY_VALUE,
+    GRID_IN_LAUNCH_CONFIG,
+    LAST_STACK_ARGUMENT,
+    SIZES_IN_MEMORY,
+    STREAM_IN_LAUNCH_CONFIG,
+)
 from hotstage.probes.loader.base import PointKind
 from hotstage.probes.maps.call_spec import CALL_SPEC_DTYPE
 from hotstage.probes.maps.layout import CALLS_MAX
-
-STREAM_IN_LAUNCH_CONFIG = 64
-"""The stream stands 32 bytes behind the first argument (CUlaunchConfig.hStream in cuda.h, and the stream of
-cudaLaunchConfig_t in driver_types.h).
-"""
-BYTES_IN_2D, BYTES_IN_3D, BYTES_IN_BATCH = 64, 65, 66
-"""The size is in memory: width × height of a CUDA_MEMCPY2D, width × height × depth of a CUDA_MEMCPY3D behind
-the first argument (cuda.h); the sum of as many sizes behind the third argument as the fourth one says.
-"""
-BYTES_IN_ARRAY, BYTES_IN_ARRAY_3D, BYTES_BEHIND = 67, 68, 69
-"""The size is in memory: what a CUDA_ARRAY_DESCRIPTOR or CUDA_ARRAY3D_DESCRIPTOR behind the second argument
-makes of it, with as many levels as argument `factor_argument` says; a number of 8 bytes, `bytes_offset`
-behind the address in argument `factor_argument`.
-"""
-
-BYTES_IN_PARAMETERS, BYTES_IN_PEER_PARAMETERS = 70, 71
-"""The same of a cudaMemcpy3DParms, a cudaMemcpy3DPeerParms (driver_types.h), where no array takes part."""
-
-KIND_IN_PARAMETERS, KIND_AROUND, KIND_IN_2D, KIND_IN_3D = 64, 65, 66, 67
-"""A copy's direction is a member of its cudaMemcpy3DParms; is what the runtime's call around it says; is told
-by the kinds of memory in its CUDA_MEMCPY2D or CUDA_MEMCPY3D, or around it.
-"""
-
-GRID_IN_LAUNCH_CONFIG, GRID_BY_VALUE = 64, 65
-"""The grid is the first three members behind the first argument (CUlaunchConfig in cuda.h, and
-cudaLaunchConfig_t); is a dim3 in the second and third argument.
-"""
-
-RANKS_IN_ORDER = 64
-"""The first argument has a communicator for each rank, in order (ncclCommInitAll)."""
-
-_LAST_STACK_ARGUMENT = 9
-_SIZES_IN_MEMORY = (
-    BYTES_IN_2D,
-    BYTES_IN_3D,
-    BYTES_IN_BATCH,
-    BYTES_IN_ARRAY,
-    BYTES_IN_ARRAY_3D,
-    BYTES_BEHIND,
-    BYTES_IN_PARAMETERS,
-    BYTES_IN_PEER_PARAMETERS,
-)
-
-
-def by_machine(*, x86_64: int, aarch64: int) -> int:
-    """An argument's position behind a structure that is passed by value, on this machine."""
-    return aarch64 if platform.machine() == "aarch64" else x86_64
 
 
 class Family(StrEnum):
@@ -319,9 +279,9 @@ class CallSpec:
             raise ValueError(
                 f"{self.name}: {self.bytes_per_element} bytes an element is no power of two up to 8"
             )
-        last = _LAST_STACK_ARGUMENT if 0 < self.kind_argument <= _LAST_STACK_ARGUMENT else 6
+        last = LAST_STACK_ARGUMENT if 0 < self.kind_argument <= LAST_STACK_ARGUMENT else 6
         for position in (self.bytes_argument, self.factor_argument):
-            if not 0 <= position <= last and position not in _SIZES_IN_MEMORY:
+            if not 0 <= position <= last and position not in SIZES_IN_MEMORY:
                 raise ValueError(f"{self.name}: no way to read a size from argument {position}")
         if not 0 <= self._handle_argument <= 6:
             raise ValueError(
@@ -329,7 +289,7 @@ class CallSpec:
             )
         if (
             self.stream_argument != STREAM_IN_LAUNCH_CONFIG
-            and not 0 <= self.stream_argument <= _LAST_STACK_ARGUMENT
+            and not 0 <= self.stream_argument <= LAST_STACK_ARGUMENT
         ):
             raise ValueError(f"{self.name}: no way to read a stream from argument {self.stream_argument}")
         if bool(self.bytes_offset) != (self.bytes_argument == BYTES_BEHIND):
