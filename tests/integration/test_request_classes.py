@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.integration.test_api import Agent
+from tests.integration.whole_agent import WholeAgent
 
 from hotstage.cli.demo.simulated import SimulatedHost
 from hotstage.clock import SystemClock
@@ -41,7 +41,7 @@ def size_of(tokens: int) -> str:
 class Told:
     """One run: what the agent said at its end, and the truth."""
 
-    def __init__(self, agent: Agent, truth: Document) -> None:
+    def __init__(self, agent: WholeAgent, truth: Document) -> None:
         self.truth = truth
         self.classes, self.components, requests, self.heat = (
             json.loads(agent.get(path)[1])
@@ -77,7 +77,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, until: Any) -> Iterator[Told]
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HOTSTAGE_FRAME_QUANTILE_MIN_SAMPLES", str(MIN_SAMPLES))
         environment.setenv("HOTSTAGE_FRAME_HEAT_WEIGHT", "token_equivalents")
-        agent = Agent(folder / "agent", port)
+        agent = WholeAgent(folder / "agent", port)
     try:
         until(agent.is_ready, "the agent's readiness")
 

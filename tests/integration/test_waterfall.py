@@ -20,7 +20,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 from tests.integration.conftest import wait_until
-from tests.integration.test_api import Agent
+from tests.integration.whole_agent import WholeAgent
 
 from hotstage.api.schemas import schema_of
 from hotstage.api.top_types import Top
@@ -58,7 +58,7 @@ Document = dict[str, Any]
 class Told:
     """One run: the waterfall of every finished request, and the truth by request."""
 
-    def __init__(self, agent: Agent, truth: Document, wall_offset_ns: int) -> None:
+    def __init__(self, agent: WholeAgent, truth: Document, wall_offset_ns: int) -> None:
         self.agent, self.wall_offset_ns = agent, wall_offset_ns
         self.truth: dict[str, dict[str, Document]] = defaultdict(dict)
         for span in truth["stages"]:
@@ -82,7 +82,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         host = SimulatedHost.start(tmp_path / "host", seed=4722, faults=(), faults_file=None, clock=clock)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        agent = Agent(tmp_path / "agent", port)
+        agent = WholeAgent(tmp_path / "agent", port)
     try:
         wait_until(agent.is_ready, "the agent's readiness")
 
