@@ -16,7 +16,8 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 | ttft, itl | 7 modalities; 6 parts of the first token of each |
 | memory | 28 kinds × GPUs, 13 stages × modalities that allocate, 6 outcomes of conflicts |
 | engine | 8 models of engines; their own pages say more |
-| driver | 14 tracepoints, 5 rings, 8 timelines of fences, 8 GPUs, 10 classes of ioctls, OOM kills by user |
+| gpu | 29 GPUs by name; 24 XIDs by GPU; 6 reasons to slow down of 8 |
+| driver | 15 tracepoints, 2 that tell of submits, 5 rings, 8 timelines, 8 GPUs, 10 classes of ioctls, OOM kills |
 | kernel | the 16 names launched most, graphs, what has no name, the rest |
 | window | 36 kinds × severities × stages: of some 20 kinds most are of no stage |
 | breaker | 44 breakers × 6 states, and what else is told of each; 51 changes of state of those that move |
@@ -50,11 +51,11 @@ PARTS: dict[str, int] = {
     "memory": 86,
     "window": 108,
     "breaker": 448,
-    "gpu": 128,
+    "gpu": 125,
     "slo": 25,
     "webhook": 227,
     "engine": 244,
-    "driver": 78,
+    "driver": 81,
     "agent": 165,
 }
 """Part (what follows `hotstage_`) → its series at most; a test holds it against the table, and sums it up."""

@@ -13,7 +13,7 @@ EVENTS = Metric(
     "counter",
     ("event",),
     "Times that a tracepoint fired; one that is absent on this host has no series.",
-    cap=14,
+    cap=16,
     counts="event",
 )
 QUEUE_SUBMITS = Metric(
@@ -21,7 +21,7 @@ QUEUE_SUBMITS = Metric(
     "counter",
     ("source",),
     "Work handed to a GPU, by what tells it: a driver's tracepoint, or cuLaunch* where there is none.",
-    cap=2,
+    cap=3,
     counts="submit",
 )
 RING_JOBS = Metric(

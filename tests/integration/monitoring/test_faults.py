@@ -96,6 +96,12 @@ def test_after_the_faults_every_panel_has_data_on_both_engines(watched):
         assert set(empty_panels(engine)) == NOT_HERE, engine.name
 
 
+def test_no_series_was_dropped(watched):
+    for engine in watched.seen.engines:
+        dropped = engine.query_range("hotstage_series_dropped_total", seconds=90)
+        assert {each.labels["metric"] for each in dropped} == set(), engine.name
+
+
 def test_windows_breaker_moves_and_xids_are_marked_from_both_engines(watched):
     for engine in watched.seen.engines:
         for mark in DASHBOARDS["stages"]["annotations"]["list"]:

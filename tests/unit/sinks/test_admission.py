@@ -18,6 +18,16 @@ def test_children_of_a_counter_beyond_its_cap_share_other_for_ever() -> None:
     assert admission.dropped == {"hotstage_x_total": 2}
 
 
+def test_a_child_that_is_called_other_is_the_rest_and_nothing_lost() -> None:
+    admission = Admission()
+    assert admission.admit(COUNTER, [(("other",), 1.0)]) == [(("other",), 1.0)]
+    both = [(("a",), 1.0), (("other",), 2.0), (("b",), 4.0)]
+    assert admission.admit(COUNTER, both) == [(("a",), 1.0), (("b",), 4.0), (("other",), 2.0)]
+    assert not any(admission.dropped.values())
+    admission.admit(COUNTER, [*both, (("c",), 8.0)])
+    assert admission.dropped == {"hotstage_x_total": 1}
+
+
 def test_gauges_beyond_their_cap_are_left_out() -> None:
     admission = Admission()
     assert len(admission.admit(GAUGE, [((name,), 1.0) for name in "abc"])) == 2

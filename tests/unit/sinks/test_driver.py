@@ -14,6 +14,7 @@ from hotstage.probes.driver.report import (
     QueueSubmit,
     Timeline,
 )
+from hotstage.probes.driver.table import TABLE, choose
 from hotstage.sinks import driver_metrics as metrics
 from hotstage.sinks.driver import DriverSeries
 
@@ -54,6 +55,30 @@ def test_absent_events_have_no_series_and_launches_stand_for_submits() -> None:
     for metric in (metrics.FENCES, metrics.FENCE_WAITS, metrics.FENCE_OLDEST, metrics.MEMORY, metrics.IOCTLS):
         assert not found.get(metric), metric.name
     assert DriverSeries().children(None) == {}
+
+
+def test_kills_by_others_and_a_driver_that_comes_up_later_drop_nothing() -> None:
+    series = DriverSeries()
+    series.children(report())
+    later = report(queue_submit=QueueSubmit("xe:xe_sched_job_run", is_derived=False, count=2, reason=None))
+    assert series.children(later)[metrics.QUEUE_SUBMITS] == [(("xe:xe_sched_job_run",), 2.0)]
+    assert not any(series.dropped().values())
+
+
+def test_every_tracepoint_of_a_host_with_two_drivers_has_its_series() -> None:
+    renamed = {
+        "gpu_scheduler:drm_run_job",
+        "gpu_scheduler:drm_sched_job",
+        "gpu_scheduler:drm_sched_process_job",
+    }
+    layouts = {each.event: {*each.fields} for each in TABLE if each.event not in renamed}
+    chosen = choose(layouts, ioctls=True).chosen
+    events = tuple(
+        EventReport(each.event, each.logical, "x", EventState.ATTACHED, 1, 1, 1, None) for each in chosen
+    )
+    series = DriverSeries()
+    assert len(series.children(report(events=events))[metrics.EVENTS]) == len(chosen) == 15
+    assert not any(series.dropped().values())
 
 
 def test_fences_are_told_by_timeline_and_the_oldest_once() -> None:
