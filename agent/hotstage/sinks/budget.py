@@ -17,7 +17,7 @@ these are what is dear: a child has a bucket for each edge, one for +Inf, a sum 
 | memory | 28 kinds × GPUs, 13 stages × modalities that allocate, 6 outcomes of conflicts |
 | engine | 8 models of engines; their own pages say more |
 | gpu | 29 GPUs by name; 24 XIDs by GPU; 6 reasons to slow down of 8 |
-| driver | 15 tracepoints, 2 that tell of submits, 5 rings, 8 timelines, 8 GPUs, 10 classes of ioctls, OOM kills |
+| driver | 15 tracepoints, 2 that tell of submits, 5 rings, 8 timelines, 8 GPUs, 10 of ioctls, OOM kills |
 | kernel | the 16 names launched most, graphs, what has no name, the rest |
 | window | 36 kinds × severities × stages: of some 20 kinds most are of no stage |
 | breaker | 44 breakers × 6 states, and what else is told of each; 51 changes of state of those that move |
