@@ -15,7 +15,7 @@ from hotstage.probes.catalogue.spec import Direction
 from hotstage.probes.copies import DIRECTIONS, directions
 from hotstage.probes.maps.conflict import TEXT, VISUAL, TokenBasis
 from hotstage.probes.samples import CallSample
-from hotstage.stages.request_class import MEDIA, classify
+from hotstage.stages.request_class import MEDIA, input_tokens
 from hotstage.stages.stage import Modality, Stage
 
 VISUAL_STAGES = (Stage.vision_encode, Stage.video_encode)
@@ -46,12 +46,11 @@ def of_requests(rows: NDArray[np.void]) -> dict[int, Demand]:
     """REQUEST_DTYPE (R,) of `maps.layout`, in flight → pid → what marks say."""
     if not len(rows):
         return {}
-    found = classify(rows)
-    visual = found.media_tokens[:, _VISUAL_MEDIA].sum(axis=1)
-    whole = found.text_tokens + found.media_tokens.sum(axis=1)
+    found = input_tokens(rows)
+    visual, whole = found.media[:, _VISUAL_MEDIA].sum(axis=1), found.whole
     columns = (
         visual,
-        found.text_tokens + rows["output_tokens"],
+        whole - found.media.sum(axis=1) + rows["output_tokens"],
         np.where(rows["stage_mask"] & _VISUAL_BITS, 0, visual),
         np.where(rows["stage_mask"] & _TEXT_BITS, 0, whole),
     )

@@ -23,6 +23,7 @@ Place = tuple[int, int]
 """(pid, device ordinal)."""
 
 _KIND_OF_STAGE = {int(stage): kind for kind, stages in STAGES_OF.items() for stage in stages}
+_KINDS = np.array([_KIND_OF_STAGE.get(stage, -1) for stage in range(256)])
 
 
 @dataclass(slots=True)
@@ -82,10 +83,10 @@ def allocated_by_kind(
 ) -> dict[tuple[Place, int], int]:
     """((pid, device), kind) → the sum of a column over the stages of the kind."""
     found: dict[tuple[Place, int], int] = {}
-    for kind, own in STAGES_OF.items():
-        rows = stages[np.isin(stages["stage"], own)]
-        columns = (rows["tgid"].tolist(), rows["device"].tolist(), rows[name].tolist())
-        for pid, device, value in zip(*columns, strict=True):
-            key = (pid, device), kind
-            found[key] = found.get(key, 0) + value
+    kinds = _KINDS.take(stages["stage"])
+    rows = np.flatnonzero(kinds >= 0)
+    columns = (stages[column][rows].tolist() for column in ("tgid", "device", name))
+    for kind, pid, device, value in zip(kinds[rows].tolist(), *columns, strict=True):
+        key = (pid, device), kind
+        found[key] = found.get(key, 0) + value
     return found

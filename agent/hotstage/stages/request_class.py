@@ -61,6 +61,8 @@ MODALITIES_OF: dict[Fingerprint, tuple[Modality, ...]] = {
 _UNKNOWN = len(FINGERPRINTS) - 1
 _ENCODERS = (Stage.vision_encode, Stage.audio_encode, Stage.video_encode)  # in the order of MEDIA
 _MEDIA_STAGES = (Stage.media_fetch, Stage.media_decode, Stage.preprocess, Stage.cross_modal_align)
+_ENCODER_SLOTS, _MEDIA_SLOTS = np.array(_ENCODERS, np.intp), np.array(_MEDIA_STAGES, np.intp)
+_MEDIA_CODES = np.array(MEDIA, np.uint8)[:, None]
 _TEXT_BITS = np.uint64(
     sum(
         1 << stage
@@ -94,48 +96,67 @@ def size_of(code: int) -> str:
     return SIZES[code % len(SIZES)]
 
 
-def classify(rows: Rows) -> Classified:
-    """FINISHED_DTYPE (R,) → their classes.
+@dataclass(frozen=True, slots=True)
+class InputTokens:
+    """(R,) each, in the order of the rows; 0 means nobody said."""
+
+    whole: Counts
+    media: Counts
+    """(R, 3) in the order of `MEDIA`, a part of `whole`."""
+    is_used: NDArray[np.bool_]
+    """(R, STAGE_SLOTS): which slots say anything."""
+    slots: Counts
+    """(R, STAGE_SLOTS): tokens of each."""
+
+
+def input_tokens(rows: Rows) -> InputTokens:
+    """REQUEST_DTYPE or FINISHED_DTYPE (R,) → tokens of their input.
 
     Stages of one modality pass the same input on: the largest count among them is the input, not the sum. The
     prefill sees all of it, or, with a cached prefix, less; so the input is the largest of what prefill,
     tokenizer and media stages say, and their sum where no prefill says anything.
     """
     slots = rows["stages"]
-    is_used = (slots["count"] > 0) | (slots["open"] > 0)  # (R, STAGE_SLOTS)
-    modality = slots["modality"]
+    is_used = (slots["count"] > 0) | (slots["open"] > 0)
     tokens = np.where(is_used, slots["tokens"], 0).astype(np.int64)
+    # Only these stages prepare input.
+    modality, prepared = slots["modality"][:, _MEDIA_SLOTS], tokens[:, _MEDIA_SLOTS]
+    media = np.maximum(
+        np.where(modality[:, None, :] == _MEDIA_CODES, prepared[:, None, :], 0).max(axis=2),
+        tokens[:, _ENCODER_SLOTS],
+    )
+    words = np.maximum(
+        tokens[:, Stage.tokenize], np.where(modality == Modality.text, prepared, 0).max(axis=1)
+    )
+    prefill, media_sum = tokens[:, Stage.llm_prefill], media.sum(axis=1)
+    whole = words + media_sum
+    np.copyto(whole, np.maximum(np.maximum(prefill, words), media_sum), where=prefill > 0)
+    return InputTokens(whole, media, is_used, tokens)
+
+
+def classify(rows: Rows) -> Classified:
+    """FINISHED_DTYPE (R,) → their classes."""
+    found = input_tokens(rows)
+    tokens, taken = found.slots, found.whole
+    modality = rows["stages"]["modality"]
     words, masks = rows["modality_words"], rows["stage_mask"] | rows["open_mask"]
 
     def says(wanted: Modality) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = (is_used & (modality == wanted)).any(axis=1) | (words[:, wanted] != 0)
-        return found
+        said: NDArray[np.bool_] = (found.is_used & (modality == wanted)).any(axis=1)
+        said |= words[:, wanted] != 0
+        return said
 
     bits = np.zeros(len(rows), np.int64)
-    media = np.zeros((len(rows), len(MEDIA)), np.int64)
     for place, (medium, encoder) in enumerate(zip(MEDIA, _ENCODERS, strict=True)):
         has_run = masks >> np.uint64(encoder) & np.uint64(1) != 0
         bits |= (says(medium) | has_run).astype(np.int64) << place
-        media[:, place] = np.maximum(_largest(tokens, modality == medium), tokens[:, encoder])
     is_text = says(Modality.text) | ((masks & _TEXT_BITS != 0) & ~says(Modality.mixed))
     fingerprint = np.where((bits == 0) & ~is_text, _UNKNOWN, bits)
-
-    words_said = np.maximum(tokens[:, Stage.tokenize], _largest(tokens, modality == Modality.text))
-    prefill, media_sum = tokens[:, Stage.llm_prefill], media.sum(axis=1)
-    seen = np.maximum(np.maximum(prefill, words_said), media_sum)
-    taken = np.where(prefill > 0, seen, words_said + media_sum)
     size = np.where(taken == 0, len(SIZES) - 1, np.searchsorted(SIZE_EDGES, taken, side="left"))
     told = rows["output_tokens"].astype(np.int64)
     return Classified(
         code=fingerprint * len(SIZES) + size,
-        text_tokens=taken - media_sum,
-        media_tokens=media,
+        text_tokens=taken - found.media.sum(axis=1),
+        media_tokens=found.media,
         output_tokens=np.where(told > 0, told, tokens[:, Stage.llm_decode]),
     )
-
-
-def _largest(tokens: Counts, is_wanted: NDArray[np.bool_]) -> Counts:
-    """(R,) the largest count among the stages that prepare input, of those that are wanted."""
-    places = list(_MEDIA_STAGES)
-    largest: Counts = np.where(is_wanted[:, places], tokens[:, places], 0).max(axis=1)
-    return largest

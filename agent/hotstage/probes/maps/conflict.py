@@ -101,6 +101,7 @@ STREAM_USER_DTYPE = np.dtype(
 )
 
 _TGID_DTYPE = np.dtype([("tgid", "<u4")])
+_PLACE = struct.Struct("<II")
 _EVENTS: dict[int, np.dtype[np.void]] = {EventKind.TOKEN_CONFLICT: CONFLICT_EVENT_DTYPE}
 
 
@@ -128,6 +129,8 @@ class ConflictMaps:
         self._inputs = HashReader(fds["conflict_inputs"], DEVICE_KEY_DTYPE, INPUTS_DTYPE)
         self._latches = HashReader(fds["conflict_latches"], _TGID_DTYPE, LATCH_DTYPE)
         self._streams = HashReader(fds["stream_users"], FUNCTION_KEY_DTYPE, STREAM_USER_DTYPE)
+        self._written: set[bytes] | None = None
+        """Keys of `conflict_inputs`; some may have gone with their process. None: not looked at yet."""
 
     @property
     def stream_capacity(self) -> int:
@@ -145,20 +148,21 @@ class ConflictMaps:
 
     def set_inputs(self, rows: Mapping[tuple[int, int], np.void]) -> int:
         """(pid, ordinal) → INPUTS_DTYPE (); others are taken out. How many found no room."""
-        refused = 0
+        written: set[bytes] = set()
         with self._lock:
-            keys = self._inputs.read()[0].copy()
+            if self._written is None:
+                self._written = {key.tobytes() for key in self._inputs.read()[0]}
             for (pid, ordinal), row in rows.items():
+                key = _PLACE.pack(pid, ordinal)
                 try:
-                    bpf.update(self._fds["conflict_inputs"], struct.pack("<II", pid, ordinal), row.tobytes())
+                    bpf.update(self._fds["conflict_inputs"], key, row.tobytes())
                 except OSError:
-                    refused += 1
-            old = [
-                place not in rows
-                for place in zip(keys["tgid"].tolist(), keys["ordinal"].tolist(), strict=True)
-            ]
-            self._inputs.delete(keys[np.array(old, np.bool_)])
-        return refused
+                    continue
+                written.add(key)
+            for key in self._written - written:
+                bpf.delete(self._fds["conflict_inputs"], key)
+            self._written = written
+        return len(rows) - len(written)
 
     def drain(self) -> NDArray[np.void]:
         """CONFLICT_EVENT_DTYPE (N,): verdicts since the last call, oldest first."""

@@ -65,6 +65,7 @@ MEMORY_STAGE_KEY_DTYPE = np.dtype(
 MEMORY_STAGE_DTYPE = np.dtype(
     [("live_bytes", "<u8"), ("high_bytes", "<u8"), ("live_count", "<u8"), ("allocated_bytes", "<u8")]
 )
+STAGE_DTYPE = np.dtype(MEMORY_STAGE_KEY_DTYPE.descr + MEMORY_STAGE_DTYPE.descr)
 MEMORY_POOL_DTYPE = np.dtype(
     [
         ("reserved_bytes", "<u8"),
@@ -138,14 +139,12 @@ class LedgerMaps:
             return LedgerRows(self._last, sums, stages, pools, _begun(*self._primaries.read()))
 
     def stages(self) -> NDArray[np.void]:
-        """MEMORY_STAGE_KEY_DTYPE and MEMORY_STAGE_DTYPE as one row each, as of now. Raises OSError."""
+        """STAGE_DTYPE (N,): keys and values as one row each, as of now. Raises OSError."""
         with self._lock:
-            keys, values = self._stages.read()
-            rows = np.zeros(len(keys), np.dtype(MEMORY_STAGE_KEY_DTYPE.descr + MEMORY_STAGE_DTYPE.descr))
-            for source in (keys, values):
-                for name in source.dtype.names or ():
-                    rows[name] = source[name]
-            return rows
+            bytes_of_rows = [
+                each.view(np.uint8).reshape(len(each), each.itemsize) for each in self._stages.read()
+            ]
+            return np.concatenate(bytes_of_rows, axis=1).reshape(-1).view(STAGE_DTYPE)
 
     def forget(self, pids: Collection[int]) -> Pair:
         """Take out all of processes that have gone; their last sums, whose live bytes went with them."""

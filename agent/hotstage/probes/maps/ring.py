@@ -43,16 +43,20 @@ class RingReader:
         """
         if self._data is None:
             raise ValueError("the ring is closed")
-        pieces: dict[int, list[NDArray[np.void]]] = {kind: [] for kind in dtypes}
         begin, end = _position(self._consumer), _position(self._producer)
+        if begin == end:
+            self._is_held_up = False
+            return {kind: np.empty(0, dtype) for kind, dtype in dtypes.items()}
+        pieces: dict[int, list[NDArray[np.uint8]]] = {kind: [] for kind in dtypes}
         at = begin
         while at < end:
             run = self._run_at(at, end)
             if run is None:
                 break
             rows, stride, length = run
-            self._decode(rows, length, dtypes, pieces)
+            _sort_by_kind(rows, length, dtypes, pieces)
             at += len(rows) * stride
+        # Every piece is a copy: the kernel may write where they were from now on.
         struct.pack_into("<Q", self._consumer, 0, at)
         self._is_held_up = at == begin < end
         return {kind: _in_one(found, dtypes[kind]) for kind, found in pieces.items()}
@@ -94,29 +98,35 @@ class RingReader:
         run = count if same.all() else int(np.argmin(same))
         return rows[:run], stride, length
 
-    def _decode(
-        self,
-        rows: NDArray[np.uint8],
-        length: int,
-        dtypes: Mapping[int, np.dtype[np.void]],
-        pieces: dict[int, list[NDArray[np.void]]],
-    ) -> None:
-        kept = rows[rows[:, 3] & (_DISCARDED >> 24) == 0]
-        payload = kept[:, _HEADER_BYTES : _HEADER_BYTES + length]
-        if length < 4 or not len(payload):
-            return
-        kinds = payload[:, :4].copy().view("<u4")[:, 0]
-        for kind, dtype in dtypes.items():
-            chosen = payload[kinds == kind] if length >= dtype.itemsize else payload[:0]
-            if len(chosen):
-                whole = np.ascontiguousarray(chosen[:, : dtype.itemsize])
-                pieces[kind].append(whole.view(dtype)[:, 0])
+
+def _sort_by_kind(
+    rows: NDArray[np.uint8],
+    length: int,
+    dtypes: Mapping[int, np.dtype[np.void]],
+    pieces: dict[int, list[NDArray[np.uint8]]],
+) -> None:
+    """Copies of the payloads, (N, itemsize) bytes, to the pieces of their kind. Mostly all are of one."""
+    if length < 4:
+        return
+    heads = rows[:, : _HEADER_BYTES + 4].copy()
+    is_kept = heads[:, 3] & (_DISCARDED >> 24) == 0
+    kinds = heads[:, _HEADER_BYTES:].copy().view("<u4")[:, 0]
+    present = kinds[:1] if (kinds == kinds[0]).all() else np.unique(kinds)
+    for kind in present.tolist():
+        width = dtypes[kind].itemsize if kind in dtypes else length + 1
+        if length < width:
+            continue
+        chosen = is_kept & (kinds == kind)
+        payload = rows[:, _HEADER_BYTES : _HEADER_BYTES + width]
+        pieces[kind].append(payload.copy() if chosen.all() else payload[chosen])
 
 
-def _in_one(pieces: list[NDArray[np.void]], dtype: np.dtype[np.void]) -> NDArray[np.void]:
-    if len(pieces) == 1:
-        return pieces[0]
-    return np.concatenate(pieces) if pieces else np.empty(0, dtype)
+def _in_one(pieces: list[NDArray[np.uint8]], dtype: np.dtype[np.void]) -> NDArray[np.void]:
+    """Joined as plain bytes: rows of fields are dear to move."""
+    if not pieces:
+        return np.empty(0, dtype)
+    whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    return whole.reshape(-1).view(dtype)
 
 
 def _position(page: mmap.mmap) -> int:
