@@ -20,6 +20,7 @@ from hotstage.probes.maps.layout import (
     CONTEXTS,
     FINISHED_DTYPE,
     REQUEST_DTYPE,
+    STAGE_SLOT_DTYPE,
     UNKNOWN_NS,
     UNKNOWN_US,
 )
@@ -39,6 +40,7 @@ do. Who tells of more does not keep the tick from all others.
 """
 
 WAITS = ("run_queue", "sync", "copy", "alloc")
+_WAITS_AT = slice(STAGE_SLOT_DTYPE.fields["run_queue_us"][1], STAGE_SLOT_DTYPE.fields["tokens"][1])  # type: ignore[index]
 _MISSES_BEFORE_GONE = 6  # as the ledger's, and one
 _SUMS = ("launches", "bytes", "errors", *(f"{wait}_ns" for wait in WAITS))
 _IDS = np.arange(256)
@@ -83,6 +85,7 @@ _HELD_DTYPE = np.dtype(
         ("device", np.uint32),
         ("stage", np.uint8),
         ("misses", np.uint8),
+        ("pad", np.uint8, (2,)),
         *((name, np.float64) for name in _SUMS),
     ]
 )
@@ -120,14 +123,17 @@ class BatchShares:
     def _settle(self, shares: Rows, requests: Rows, finished: Rows) -> None:
         """Shares to the requests they belong to, then what each is held to have had into its row."""
         fresh = np.concatenate([self._early, shares]) if len(self._early) else shares
+        keys = identities(requests), identities(finished)
         if len(fresh):
-            self._take(fresh, _Known(requests, finished))
-        if len(self._held) == 0:
+            self._take(fresh, _Known(requests, finished, np.concatenate(keys[::-1])))
+        held = self._held
+        if len(held) == 0:
             return
-        is_over, is_flying = _add(finished, self._held), _add(requests, self._held)
-        held, is_flying = self._held[~is_over], is_flying[~is_over]
+        is_over, is_flying = _add(finished, keys[1], held), _add(requests, keys[0], held)
         held["misses"] = np.where(is_flying, 0, held["misses"] + 1)
-        self._held = held[held["misses"] <= _MISSES_BEFORE_GONE]
+        is_kept = ~is_over & (held["misses"] <= _MISSES_BEFORE_GONE)
+        if not is_kept.all():
+            self._held = held.take(np.flatnonzero(is_kept))
 
     def _take(self, fresh: Rows, known: _Known) -> None:
         """Those whose request is known; the others get one more look, and then nobody has them."""
@@ -157,7 +163,7 @@ class BatchShares:
         if len(batches) == 0:
             self._last.clear()
             return np.zeros(0, SHARE_DTYPE)
-        batch, work = batches["batch"], batches["work"]
+        batch, work = batches["batch"], _side_by_side(batches["work"], np.dtype(np.uint64))
         member = batch["member"]
         is_there = np.arange(BATCH_MEMBERS) < batch["members"][:, None]
         total = np.maximum(batch["tokens_total"].astype(np.float64), 1.0)
@@ -175,11 +181,10 @@ class BatchShares:
         word = batch["word"][part]
         rows["batch_stage"] = _STAGES[(word & np.uint64(0xFF)).astype(np.intp)]
         rows["batch_modality"] = _known_modality(word >> np.uint64(8) & np.uint64(0xFF))
-        for name in _SUMS:
-            done = work[name].astype(np.float64)
-            if name == "run_queue_ns":
-                done[work[name] == UNKNOWN_NS] = np.nan
-            rows[name] = done[part] * share[part, place]
+        done = work.astype(np.float64)
+        run_queue = _SUMS.index("run_queue_ns")
+        done[work[:, run_queue] == UNKNOWN_NS, run_queue] = np.nan
+        np.multiply(done[part], share[part, place][:, None], out=_sums(rows))
         return rows
 
     def _room(self, batches: Rows, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -201,7 +206,8 @@ class BatchShares:
 class _Known:
     """Requests of one look, to be found by the hash of their id, their cgroup and a time of their life."""
 
-    def __init__(self, requests: Rows, finished: Rows) -> None:
+    def __init__(self, requests: Rows, finished: Rows, keys: NDArray[np.uint64]) -> None:
+        """`keys`: `identities` of the finished ones, and then of the others."""
         columns = {
             name: np.concatenate([finished[name], requests[name]])
             for name in ("request_hash", "cgroup_id", "started_ns")
@@ -209,7 +215,7 @@ class _Known:
         name = _mixed(columns["request_hash"], columns["cgroup_id"])
         order = np.lexsort((columns["started_ns"], name))
         self._names, self._started_ns = name[order], columns["started_ns"][order]
-        self.identities = np.concatenate([identities(finished), identities(requests)])[order]
+        self.identities = keys[order]
 
     def owner_of(self, shares: Rows) -> NDArray[np.intp]:
         """(S,) index into `identities`, -1 for none: the last that had begun when the batch ended."""
@@ -230,14 +236,13 @@ def _known_modality(modalities: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.
 
 
 def _mixed(request_hash: NDArray[np.uint64], cgroup_id: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    with np.errstate(over="ignore"):
-        mixed: NDArray[np.uint64] = request_hash * np.uint64(0x9E3779B97F4A7C15) ^ cgroup_id
+    mixed: NDArray[np.uint64] = request_hash * np.uint64(0x9E3779B97F4A7C15) ^ cgroup_id
     return mixed
 
 
 def _floats(rows: Rows, dtype: np.dtype[np.void]) -> Rows:
     """The same memory with its integers turned into floats; rows that have them already stay."""
-    if rows.dtype == dtype:
+    if rows.dtype is dtype:
         return rows
     shared = rows.view(dtype)
     for name in ("launches", "bytes"):
@@ -247,27 +252,43 @@ def _floats(rows: Rows, dtype: np.dtype[np.void]) -> Rows:
 
 def _summed(held: Rows, owners: NDArray[np.uint64], shares: Rows) -> Rows:
     """`held` with these shares added, one row for each request and stage."""
-    rows = np.zeros(len(shares), _HELD_DTYPE)
-    rows["identity"] = owners
-    for name in ("stage", "context", "device", *_SUMS):
-        rows[name] = shares[name]
-    rows = np.concatenate([held, rows])
+    rows = np.zeros(len(held) + len(shares), _HELD_DTYPE)
+    rows.view(np.uint8)[: held.nbytes] = held.view(np.uint8)  # of fields each is moved by itself
+    added = rows[len(held) :]
+    added["identity"] = owners
+    for name in ("stage", "context", "device"):
+        added[name] = shares[name]
+    _sums(added)[:] = _sums(shares)
     order = np.lexsort((rows["stage"], rows["identity"]))  # stable: of one request and stage the newest last
-    rows = rows[order]
+    rows = rows.take(order)
+    identity, stage = rows["identity"], rows["stage"]
     is_last = np.ones(len(rows), np.bool_)
-    is_last[:-1] = (rows["identity"][1:] != rows["identity"][:-1]) | (rows["stage"][1:] != rows["stage"][:-1])
-    begins = np.flatnonzero(np.roll(is_last, 1))
-    summed = rows[is_last]
-    for name in _SUMS:
-        summed[name] = np.add.reduceat(rows[name], begins)
+    is_last[:-1] = (identity[1:] != identity[:-1]) | (stage[1:] != stage[:-1])
+    last = np.flatnonzero(is_last)
+    begins = np.zeros(len(last), np.intp)
+    begins[1:] = last[:-1] + 1
+    summed = rows.take(last)
+    _sums(summed)[:] = np.add.reduceat(_sums(rows), begins, axis=0)
     return summed
 
 
-def _add(rows: Rows, held: Rows) -> NDArray[np.bool_]:
-    """What is held of these requests into their rows; (H,) whose request is among them."""
+def _sums(rows: Rows) -> NDArray[np.float64]:
+    """(N, 7) the columns `_SUMS` of SHARE_DTYPE or _HELD_DTYPE, whose last ones they are; the same memory."""
+    raw = rows.view(np.uint8).reshape(len(rows), rows.itemsize)
+    return raw[:, rows.itemsize - 8 * len(_SUMS) :].view(np.float64)
+
+
+def _side_by_side(rows: Rows, kind: np.dtype[Any]) -> NDArray[Any]:
+    """(N, K) rows whose K fields are all of one kind, as an array; the same memory."""
+    return rows[:, None].view(np.uint8).view(kind)
+
+
+def _add(rows: Rows, keys: NDArray[np.uint64], held: Rows) -> NDArray[np.bool_]:
+    """What is held of these requests, whose identities are `keys`, into their rows; (H,) whose request is
+    among them.
+    """
     if len(rows) == 0:
         return np.zeros(len(held), np.bool_)
-    keys = identities(rows)
     order = np.argsort(keys, kind="stable")
     at = np.minimum(np.searchsorted(keys, held["identity"], sorter=order), len(keys) - 1)
     place = order[at]
@@ -275,27 +296,29 @@ def _add(rows: Rows, held: Rows) -> NDArray[np.bool_]:
     mine = np.flatnonzero(is_mine)
     if len(mine) == 0:
         return is_mine
-    place, own = place[mine], held[mine]
+    place, own = place[mine], held.take(mine)
     np.add.at(rows["launches"], place, own["launches"])
     np.add.at(rows["bytes"], place, own["bytes"])
     np.add.at(rows["errors"], place, np.rint(own["errors"]).astype(np.uint32))
     slots = slots_of_stages(rows["own_stages"][place], own["stage"])
     is_slot = slots >= 0
-    for wait in WAITS:
-        _add_wait(rows["stages"][f"{wait}_us"], place[is_slot], slots[is_slot], own[f"{wait}_ns"][is_slot])
+    _add_waits(rows["stages"], place[is_slot], slots[is_slot], _sums(own)[is_slot, -len(WAITS) :])
     _bind(rows, place, own)
     return is_mine
 
 
-def _add_wait(
-    waits: NDArray[np.uint32], place: NDArray[np.intp], slots: NDArray[np.intp], more_ns: NDArray[np.float64]
+def _add_waits(
+    stages: Rows, place: NDArray[np.intp], slots: NDArray[np.intp], more_ns: NDArray[np.float64]
 ) -> None:
-    """Microseconds more in these slots; a sum that nobody had begun begins, one that ends stays there."""
+    """(K, 4) microseconds more in these slots, in the order of WAITS; a sum that nobody had begun begins, one
+    that ends stays there.
+    """
+    raw = stages.view(np.uint8).reshape(*stages.shape, STAGE_SLOT_DTYPE.itemsize)
+    waits = raw[:, :, _WAITS_AT].view(np.uint32)  # the same memory
     before = waits[place, slots]
     base = np.where(before == UNKNOWN_US, 0, before).astype(np.float64)
     after = np.minimum(base + np.rint(more_ns / 1e3), UNKNOWN_US - 1)
-    is_told = ~np.isnan(after)
-    waits[place[is_told], slots[is_told]] = after[is_told].astype(np.uint32)
+    waits[place, slots] = np.where(np.isnan(after), before, after).astype(np.uint32)
 
 
 def _bind(rows: Rows, place: NDArray[np.intp], held: Rows) -> None:

@@ -41,8 +41,7 @@ def slots_of_stages(own_stages: NDArray[np.uint64], stages: NDArray[np.uint8]) -
 
 def identities(rows: NDArray[Any]) -> NDArray[np.uint64]:
     """(N,) requests → 64 bits that tell each from every other: its cgroup, the hash of its id, its start."""
-    with np.errstate(over="ignore"):
-        key: NDArray[np.uint64] = rows["request_hash"] * np.uint64(0x9E3779B97F4A7C15)
-        key ^= rows["cgroup_id"] * np.uint64(0xC2B2AE3D27D4EB4F)
-        key ^= rows["started_ns"] * np.uint64(0x165667B19E3779F9)
+    key: NDArray[np.uint64] = rows["request_hash"] * np.uint64(0x9E3779B97F4A7C15)
+    key ^= rows["cgroup_id"] * np.uint64(0xC2B2AE3D27D4EB4F)
+    key ^= rows["started_ns"] * np.uint64(0x165667B19E3779F9)
     return key
