@@ -59,18 +59,18 @@ class _Stream:
     paid: dict[_SpanKey, float] = field(default_factory=dict)  # open spans that have paid in, and how much
     is_awake: bool = False
     """A sample came, or something begun that time may end: a judge has something to conclude."""
+    is_firing: bool = False
+    """A judge is, as of the last conclusion."""
 
-    @property
-    def has_news(self) -> bool:
-        return self.whole.has_news or any(judge.has_news for judge in self.instances.values())
-
-    @property
-    def is_firing(self) -> bool:
-        return self.whole.is_firing or any(judge.is_firing for judge in self.instances.values())
+    def note_judges(self) -> None:
+        """They have concluded."""
+        judges = (self.whole, *self.instances.values())
+        self.is_awake = True in [judge.has_news for judge in judges]
+        self.is_firing = True in [judge.is_firing for judge in judges]
 
     @property
     def is_suspicious(self) -> bool:
-        return self.whole.is_suspicious or any(judge.is_suspicious for judge in self.instances.values())
+        return self.whole.is_suspicious or True in [judge.is_suspicious for judge in self.instances.values()]
 
 
 class StageLatency:
@@ -200,7 +200,7 @@ class StageLatency:
             fine = stream.whole.fine_in_a_row > CLEAR_SAMPLES
             for judge in stream.instances.values():
                 judge.conclude(pulse.at_ns, usual, has_open=has_open, others_fine=fine)
-            stream.is_awake = stream.has_news
+            stream.note_judges()
         firing = stream.is_firing
         if firing and not was_firing:
             stream.baseline.freeze()
@@ -221,6 +221,7 @@ class StageLatency:
         stream.paid.clear()
         stream.whole = Judge(self._factor)
         stream.instances.clear()
+        stream.is_firing = False
 
     def _finding(self, stream: _Stream, pulse: Pulse, judge: Judge, since_ns: int) -> Finding:
         named = lone_instance(stream.instances, since_ns, pulse.at_ns)

@@ -47,6 +47,8 @@ _COUNTED = (
 _MOVING = [_COUNTED.index(name) for name in ("calls", "sync_ns", "copy_ns", "alloc_ns")]
 """A call that returns is not counted again, so its time may come without a count."""
 
+_MOVED = ("pid", "batch_stage", "batch_modality", "stage", "modality", "launches")
+
 _Totals = tuple[NDArray[np.uint64], NDArray[np.int64]]
 """pid << 16 | stage << 8 | modality (G,), ascending, and their counts (G, 11) in the order of `Counts`."""
 
@@ -142,8 +144,7 @@ class CallRates:
                     for code, counts in _summed(_labelled(codes, labels), grew)
                 },
             )
-            for rows in shares:
-                _move_shares(interval.by_stage, (codes, grew), rows, labels)
+            _move_shares(interval.by_stage, (codes, grew), shares, labels)
             self._recent.append(interval)
             self._add(interval, 1)
         while self._recent and sample.at_ns - self._recent[0].at_ns >= WINDOW_NS:
@@ -265,18 +266,18 @@ def _code_of(keys: NDArray[np.void]) -> NDArray[np.uint64]:
 def _move_shares(
     by_stage: dict[tuple[int, int], Counts],
     grown: _Totals,
-    shares: Rows,
+    shares: Sequence[Rows],
     labels: StageLabels,
 ) -> None:
     """Launches of batches from the stage that most of a batch was for to the stages of its members, and as
     large a part of that stage's graphs.
     """
-    is_other = (shares["stage"] != shares["batch_stage"]) | (shares["modality"] != shares["batch_modality"])
-    other = shares[is_other]
-    names = ("pid", "batch_stage", "batch_modality", "stage", "modality", "launches")
     moved: dict[tuple[int, ...], float] = {}
-    for *key, launches in zip(*(other[name].tolist() for name in names), strict=True):
-        moved[tuple(key)] = moved.get(tuple(key), 0.0) + launches
+    for rows in shares:
+        is_other = (rows["stage"] != rows["batch_stage"]) | (rows["modality"] != rows["batch_modality"])
+        other = np.flatnonzero(is_other)
+        for *key, launches in zip(*(rows[name][other].tolist() for name in _MOVED), strict=True):
+            moved[tuple(key)] = moved.get(tuple(key), 0.0) + launches
     for (pid, batch_stage, batch_modality, stage, modality), launches in moved.items():
         batch = _counts_of(grown, pid << 16 | batch_stage << 8 | batch_modality)
         part = min(1.0, launches / batch.launches) if batch.launches else 0.0

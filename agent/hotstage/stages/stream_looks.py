@@ -18,6 +18,9 @@ from hotstage.stages.stage import Stage
 
 ENCODERS = (int(Stage.vision_encode), int(Stage.video_encode))
 LANGUAGE = (int(Stage.llm_prefill), int(Stage.llm_decode), int(Stage.sample))
+_ENCODES, _SPEAKS = 1, 2
+_ROLES = np.zeros(256, np.uint8)
+_ROLES[[*ENCODERS]], _ROLES[[*LANGUAGE]] = _ENCODES, _SPEAKS
 PER_THREAD = 2
 """CU_STREAM_PER_THREAD of cuda.h."""
 
@@ -44,8 +47,8 @@ def looks(threads: Rows) -> tuple[StreamLook, ...]:
     stage = np.where(threads["stage"] == NO_STAGE, threads["inferred_stage"], threads["stage"])
     # What it launched since its mark was not credited to a stream yet: it is at work, and on this one.
     is_working = threads["launch_total"] > threads["streamed_launch_total"]
-    encodes = np.flatnonzero(is_working & np.isin(stage, ENCODERS))
-    speaks = np.flatnonzero(is_working & np.isin(stage, LANGUAGE))
+    role = np.where(is_working, _ROLES.take(stage), 0)
+    encodes, speaks = np.flatnonzero(role == _ENCODES), np.flatnonzero(role == _SPEAKS)
     if not len(encodes) or not len(speaks):
         return ()
     found: dict[int, StreamLook] = {}
