@@ -34,7 +34,7 @@ from hotstage.daemon.sources import LiveSources
 from hotstage.daemon.switch import ProbeSwitch
 from hotstage.detect.rules.rule_file import load_rules
 from hotstage.devices.parent import Devices
-from hotstage.engines.scraper import Engines
+from hotstage.engines.engines import Engines
 from hotstage.frame.memory_types import Memory
 from hotstage.host.identity import host_id
 from hotstage.host.pressure import PressureReader, PressureWatch

@@ -22,8 +22,8 @@ from hotstage.daemon.publisher import Publisher
 from hotstage.daemon.selfcheck import SelfMeter
 from hotstage.detect.rules.rule_file import RuleProblem
 from hotstage.devices.samples import DeviceSample
+from hotstage.engines.engines import Engines
 from hotstage.engines.samples import EngineSample
-from hotstage.engines.scraper import Engines
 from hotstage.errors import StoreError
 from hotstage.frame.columns import COLUMNS
 from hotstage.frame.frame import Frame

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threads that look at engines: one an engine, so that a slow one keeps nobody waiting.
+"""One look after the other at one engine: what it told and when, or why nothing was. Nothing is judged.
 
-A sample is swapped in whole, and the tick only reads it. Nothing here judges an engine: it says what was told
-and when, or why nothing was.
+A sample is swapped in whole.
 """
 
 from __future__ import annotations
 
 import logging
-import random
-import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -21,13 +18,11 @@ from hotstage.engines.meter import Meter
 from hotstage.engines.reader import read_page
 from hotstage.engines.samples import EngineSample
 from hotstage.engines.table import Table
-from hotstage.engines.target import TABLES, EngineTarget, read_targets
+from hotstage.engines.target import TABLES, EngineTarget
 
 log = logging.getLogger(__name__)
 
 _PERIODS_FRESH = 3.0
-_CUT_SECONDS = 0.25
-_CLOSE_SECONDS = 2.0
 
 
 class EngineScraper:
@@ -91,55 +86,6 @@ class EngineScraper:
             failures=dict(self._failures),
             problems=page.problems,
         )
-
-
-class Engines:
-    """All configured engines. Raises ConfigError when one cannot be used."""
-
-    def __init__(self, config: EnginesConfig, clock: Clock) -> None:
-        self._period_seconds = config.period_seconds
-        self.scrapers = tuple(EngineScraper(each, config, clock) for each in read_targets(config.endpoints))
-        self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
-
-    def latest(self) -> tuple[EngineSample, ...]:
-        """The last sample of each, without waiting."""
-        return tuple(scraper.sample for scraper in self.scrapers)
-
-    def start(self) -> None:
-        if not self.scrapers:
-            return
-        self._threads = [
-            threading.Thread(
-                target=self._follow, args=(each,), name=f"hotstage-engine-{each.target.name}", daemon=True
-            )
-            for each in self.scrapers
-        ]
-        self._threads.append(threading.Thread(target=self._watch, name="hotstage-engines", daemon=True))
-        for thread in self._threads:
-            thread.start()
-
-    def close(self) -> None:
-        """End the threads; one that is stuck in a resolver is left behind."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(_CLOSE_SECONDS)
-
-    def _follow(self, scraper: EngineScraper) -> None:
-        # Engines that were configured together are not all asked in the same moment.
-        pause = random.uniform(0, min(self._period_seconds, 1.0) / 4)  # noqa: S311 (not a secret)
-        while not self._stop.wait(pause):
-            try:
-                scraper.look()
-            except Exception:
-                # Whatever an engine says must not end the thread that listens to it.
-                log.exception("engine %s: its page could not be read", scraper.target.name)
-            pause = self._period_seconds
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_CUT_SECONDS):
-            for scraper in self.scrapers:
-                scraper.fetcher.cut_if_late()
 
 
 def _told_by(body: bytes) -> Table | None:

@@ -12,7 +12,8 @@ from support.wire import listening, send
 
 from hotstage.clock import SystemClock
 from hotstage.config.engines import EngineEndpoint, EnginesConfig
-from hotstage.engines.scraper import Engines, EngineScraper
+from hotstage.engines.engines import Engines
+from hotstage.engines.scraper import EngineScraper
 from hotstage.engines.table import Runtime
 from hotstage.engines.target import read_targets
 from hotstage.simhost.engine import EngineServer
