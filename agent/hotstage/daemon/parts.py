@@ -32,6 +32,7 @@ from hotstage.daemon.retention import Retention
 from hotstage.daemon.selfcheck import SelfMeter
 from hotstage.daemon.sources import LiveSources
 from hotstage.daemon.switch import ProbeSwitch
+from hotstage.daemon.trimming import Trimming
 from hotstage.detect.rules.rule_file import load_rules
 from hotstage.devices.parent import Devices
 from hotstage.engines.engines import Engines
@@ -63,6 +64,7 @@ class Parts:
         self._clock = clock
         self._stack = stack
         self.meter = meter
+        self.trimming = Trimming()
         access = Access.of(config.http)
         self._sources_of_truth()
         self._state()

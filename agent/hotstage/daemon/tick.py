@@ -91,6 +91,7 @@ class Ticker:
         )
         self._endpoint_modality = dict(parts.line.fuser.endpoint_modality)
         parts.sinks.note("page", parts.page.trouble(), "restart the agent: it makes the page anew")
+        parts.trimming.look(began_ns)
         parts.meter.took(began_ns, is_slow=True)
         return frame, calls
 
