@@ -219,7 +219,7 @@ GPU_INFO = Metric(
     "gauge",
     ("gpu_uuid", "gpu", "name", "pci_bus_id", "driver_version"),
     "1 for each GPU; join on gpu_uuid.",
-    cap=29,
+    cap=28,
 )
 GPU_XID = Metric(
     "hotstage_gpu_xid_errors_total", "counter", ("gpu_uuid", "xid"), "XIDs seen.", cap=24, counts="error"

@@ -92,7 +92,7 @@ LOSSES = Metric(
     "counter",
     ("loss",),
     "What the kernel side could not keep, by kind.",
-    cap=36,
+    cap=37,
     counts="loss",
 )
 LAUNCHES = Metric(

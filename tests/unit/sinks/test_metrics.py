@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from hotstage.probes.maps.layout import Loss
 from hotstage.sinks import metrics, self_metrics
 from hotstage.sinks.budget import CUSTOM_SERIES, HISTOGRAMS_MAX, PARTS, SERIES_MAX, part_of, series_by_part
 from hotstage.sinks.metrics import METRICS, REQUEST_EDGES, STAGE_EDGES
@@ -58,6 +59,10 @@ def test_a_host_never_exports_more_than_five_thousand_series_and_three_hundred_h
 
 def test_every_part_of_the_budget_is_what_the_caps_of_its_metrics_add_up_to():
     assert series_by_part(METRICS) == PARTS
+
+
+def test_every_loss_has_its_series():
+    assert self_metrics.LOSSES.cap == len(Loss)
 
 
 def test_a_metric_belongs_to_the_part_that_says_most_of_its_name():
