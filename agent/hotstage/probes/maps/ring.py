@@ -106,7 +106,7 @@ def _sort_by_kind(
     pieces: dict[int, list[NDArray[np.uint8]]],
 ) -> None:
     """Copies of the payloads, (N, itemsize) bytes, to the pieces of their kind. Mostly all are of one."""
-    if length < 4:
+    if length < 4 or not len(rows):
         return
     heads = rows[:, : _HEADER_BYTES + 4].copy()
     is_kept = heads[:, 3] & (_DISCARDED >> 24) == 0
