@@ -143,7 +143,7 @@ def with_graphs(taken, *work):
     """Each: (pid, call, (stage, modality), captured, kernels, unknown)."""
     keys, rows = np.zeros(len(work), CALL_KEY_DTYPE), np.zeros(len(work), GRAPH_WORK_DTYPE)
     for at, (pid, call, (stage, modality), *counts) in enumerate(work):
-        keys[at] = (pid, call, stage, modality, 0, 0, (0, 0))
+        keys[at] = (pid, call, stage, modality, 0, 0, 0, 0)
         rows[at] = tuple(counts)
     return replace(taken, graphs=(keys, rows))
 
