@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from hotstage.breaker.record import BreakerRecord, BreakerState, Transition
@@ -17,6 +18,10 @@ from hotstage.detect.finding import Evidence, Severity
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.store.outbox import Event
 from hotstage.windows.window import AnomalyWindow, Candidate, Cause
+
+# How long an example takes says nothing of it on a machine that runs two halves of the tests at once.
+hypothesis.settings.register_profile("hotstage", deadline=None)
+hypothesis.settings.load_profile("hotstage")
 
 
 class FakeClock:
