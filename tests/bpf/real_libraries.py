@@ -15,6 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from hotstage.probes.coverage import LibraryCoverage
+from hotstage.probes.engine import ProbeEngine
+from hotstage.probes.trial.report import PlacementVerdict
+
 # Each in a child of its own, for a crash in the library is to end none of the others.
 _PROGRAM = """
 import ctypes, json, os, sys
@@ -88,3 +92,22 @@ def call_in_children(
     target.stdin.flush()
     answers = json.loads(target.stdout.readline())
     return {name: Answer(pid, result, tuple(mapped)) for name, (pid, result, mapped) in answers.items()}
+
+
+def libraries_of(engine: ProbeEngine, pid: int, kind: str) -> list[LibraryCoverage]:
+    """What coverage says of the libraries of that kind in a process."""
+    return [
+        library
+        for process in engine.coverage().processes
+        if process.pid == pid
+        for library in process.libraries
+        if library.kind == kind
+    ]
+
+
+def assert_tried(library: LibraryCoverage, function: str) -> None:
+    """It was probed in a process of its own first, on that function, where it was counted and right."""
+    trial = library.trial
+    assert trial is not None and trial.placement is PlacementVerdict.VERIFIED, trial
+    assert trial.functions == (function,) and trial.calls == 11 and trial.reason is None
+    print(f"{library.path}: {trial.calls} calls of {function} in {trial.seconds * 1e3:.0f} ms")

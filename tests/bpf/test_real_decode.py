@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.bpf.conftest import SOURCES
-from tests.bpf.real_libraries import fetch
+from tests.bpf.real_libraries import assert_tried, fetch, libraries_of
 from tests.bpf.targets import wait_until
 
 from hotstage.clock import SystemClock
@@ -57,6 +57,8 @@ def test_a_film_is_decoded_as_it_is_counted(packages: Path, engine: ProbeEngine,
         assert program.stdin and program.stdout
         assert program.stdout.readline() == "ready\n"
         wait_until(lambda: _covered(engine, program.pid) >= KINDS, "FFmpeg is attached")
+        (codec,) = libraries_of(engine, program.pid, "libavcodec")
+        assert_tried(codec, "avcodec_version")
         program.stdin.write("\n")
         program.stdin.flush()
         assert program.stdout.readline() == "50 20\n"

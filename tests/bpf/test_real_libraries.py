@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vendor's real NCCL and cuDNN, without a driver (`make long`: some hundred megabytes each): every row
-resolved, and calls that they refuse counted once, with their error, by whatever name they are made.
+resolved, each tried in a process of its own first, and calls that they refuse counted once, with their error,
+by whatever name they are made.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.bpf.conftest import open_library
-from tests.bpf.real_libraries import Answer, Call, call_in_children, fetch
+from tests.bpf.real_libraries import Answer, Call, assert_tried, call_in_children, fetch, libraries_of
 from tests.bpf.targets import wait_until
 
 from hotstage.clock import SystemClock
@@ -39,6 +40,8 @@ class Real:
     requirement: str
     file: str
     calls: tuple[tuple[Call, str, int], ...]
+    harmless: str
+    """What its trial calls."""
 
 
 def _nccl(requirement: str) -> Real:
@@ -53,7 +56,7 @@ def _nccl(requirement: str) -> Real:
         (("ncclCommGrow", 1, "None, 2, None, -1, pointer, None"), "ncclCommGrow", 4),
         (("ncclGroupStart", 3, ""), "ncclGroupStart", 0),
     )
-    return Real("libnccl", requirement, "libnccl.so.2", calls)
+    return Real("libnccl", requirement, "libnccl.so.2", calls, "ncclGetVersion")
 
 
 REAL = {
@@ -64,6 +67,7 @@ REAL = {
         "nvidia-cudnn-cu12==9.28.0.42",
         "libcudnn.so.9",
         ((("cudnnBackendExecute", 7, "None, None, None"), "cudnnBackendExecute", 2000),),
+        "cudnnGetVersion",
     ),
 }
 
@@ -106,7 +110,7 @@ def test_refused_calls_are_counted_once_with_their_error(
     ids = {call.name: call.call_id for call in _spec(found.kind).calls}
     with ExitStack() as stack:
         calls = [call for call, _, _ in found.calls]
-        answers = call_in_children(str(path), calls, stack, _until_attached(engine, found.kind))
+        answers = call_in_children(str(path), calls, stack, _until_tried(engine, found))
         sample = engine.read_slow()
     for (name, times, _), row, refused in found.calls:
         answer = answers[name]
@@ -128,13 +132,15 @@ def _passed_on(answer: Answer) -> None:
     assert any(name.startswith("libcudnn_graph") for name in answer.mapped), answer.mapped
 
 
-def _until_attached(engine: ProbeEngine, kind: str) -> Callable[[int], None]:
-    def is_attached(pid: int) -> bool:
-        return any(
-            library.kind == kind and library.since_ns is not None
-            for process in engine.coverage().processes
-            if process.pid == pid
-            for library in process.libraries
-        )
+def _until_tried(engine: ProbeEngine, found: Real) -> Callable[[int], None]:
+    """It is attached, and was tried before."""
 
-    return lambda pid: wait_until(lambda: is_attached(pid), f"{kind} is attached")
+    def is_attached(pid: int) -> bool:
+        return any(library.since_ns is not None for library in libraries_of(engine, pid, found.kind))
+
+    def until(pid: int) -> None:
+        wait_until(lambda: is_attached(pid), f"{found.kind} is attached")
+        (library,) = libraries_of(engine, pid, found.kind)
+        assert_tried(library, found.harmless)
+
+    return until

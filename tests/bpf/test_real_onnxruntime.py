@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.bpf.conftest import SOURCES, Workload
-from tests.bpf.real_libraries import fetch
+from tests.bpf.real_libraries import assert_tried, fetch
 from tests.bpf.targets import wait_until
 from tests.bpf.test_onnxruntime import libraries_of
 from tests.bpf.tiny_model import tiny_model
@@ -110,6 +110,7 @@ def test_a_real_model_by_the_real_library_is_counted_to_the_last_call(
     table = found.api_table
     assert (found.state, found.attached, found.from_start) == ("attached", len(ONNX_RUNTIME.calls), False)
     assert table is not None and (table.version, table.refusal) == ("1.32.0", None)
+    assert_tried(found, "OrtGetApiBase")
     there.do("assert not any([r.run(s) for _ in range(1009)])")
     there.do("assert all([r.run(s, b'nothing') for _ in range(11)])")
     comes = start("-S", SOURCES / "onnxruntime_program.py", copy, model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hotstage.cli.call_costs import cost_of_a_call
 from hotstage.cli.terminal import print_table, say
 from hotstage.probes.losses import MEANINGS, UNKNOWN
 
@@ -12,6 +13,7 @@ Document = dict[str, Any]
 
 _SHOWN_SYMBOLS = 6
 _SHOWN_PROCESSES = 5
+_GPU_USE = {True: "used a GPU", False: "used no GPU", None: "whether it used a GPU is unknown"}
 _OF_COMMUNICATOR = ("pid", "rank", "size", "device", "calls", "size_bytes")
 
 
@@ -75,7 +77,7 @@ def _tell_streams(body: Document) -> None:
 def _tell_restraint(body: dict[str, Any]) -> None:
     """What the probes cost each process, and what the maps hold."""
     if governor := body.get("governor"):
-        say(f"cost of a call: {governor['costs']['basis']}")
+        say(f"cost of a call: {cost_of_a_call(governor['costs'])}")
         dear = [each for each in governor["processes"] if each["level"] != "full" or each["cost_ratio"]]
         if not governor.get("enabled", True):
             say("governor off: no limit on what probes cost a process")
@@ -135,7 +137,7 @@ def _tell_driver(body: dict[str, Any]) -> None:
             empty="",
         )
     for kill in body["oom_kills"] or ():
-        used = "used a GPU" if kill["uses_gpu"] else "used no GPU"
+        used = _GPU_USE[kill["uses_gpu"]]
         say(f"killed for memory: pid {kill['pid']} {kill['name'] or ''}, {used}")
 
 
@@ -190,13 +192,20 @@ def _trials(body: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [
         (
             trial["placement"],
-            trial["reason"] or f"{trial['calls']} calls made, counted and right",
+            trial["reason"] or right_calls(trial),
             _audit(trial["audit"]),
             trial["driver_version"],
             path,
         )
         for (path, _), trial in sorted(found.items())
     ]
+
+
+def right_calls(trial: Document) -> str:
+    """What a trial without a reason has seen."""
+    if not trial["calls"]:
+        return "nothing to try"
+    return f"{trial['calls']} calls of {' and '.join(trial['functions'])} made, counted and right"
 
 
 def _api_tables(body: dict[str, Any]) -> list[tuple[Any, ...]]:

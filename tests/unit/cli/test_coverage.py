@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from click.testing import CliRunner
 
+from hotstage.cli.call_costs import cost_of_a_call
 from hotstage.cli.coverage import coverage
 from hotstage.cli.coverage_tables import _tell_restraint
 from hotstage.probes.losses import MEANINGS
@@ -180,6 +181,33 @@ def test_a_trial_is_told_once_for_each_library(said) -> None:
             "/lib/libcuda.so",
         ]
     ]
+
+
+def test_a_trial_that_was_passed_names_what_it_called(said) -> None:
+    passed = {
+        "placement": "verified",
+        "reason": None,
+        "calls": 11,
+        "functions": ["ncclGetVersion"],
+        "audit": None,
+    }
+    lines = said.told({**answer({}), "processes": [process(40, TRIAL | passed)]}, "--all")
+    (row,) = [line.split("\t") for line in lines if line.startswith("verified")]
+    assert row[1:3] == ["11 calls of ncclGetVersion made, counted and right", "not asked"]
+
+
+def test_who_was_killed_is_not_said_to_have_used_no_gpu_where_that_is_unknown(said) -> None:
+    kills = [{"pid": 78, "name": None, "uses_gpu": uses} for uses in (None, False)]
+    lines = said.told({**answer({}), "driver": DRIVER | {"oom_kills": kills}}, "--all")
+    assert [line for line in lines if "pid 78" in line] == [
+        "killed for memory: pid 78 , whether it used a GPU is unknown",
+        "killed for memory: pid 78 , used no GPU",
+    ]
+
+
+def test_what_calls_cost_is_told_by_class_as_far_as_it_was_measured() -> None:
+    costs = {"basis": "calibrated at noon", "launch": 578.6, "timed": None, "told": 1225.1}
+    assert cost_of_a_call(costs) == "calibrated at noon: launch 579 ns, the same with its stack 1225 ns"
 
 
 def test_an_own_program_that_is_refused_is_told_with_the_remedy_and_what_runs_on(said) -> None:

@@ -16,6 +16,7 @@ from hotstage.cli.doctor.host import Host
 from hotstage.cli.doctor.library_scan import LibraryFile, Plan, Scan, User, scan_libraries
 from hotstage.cli.doctor.peers import agent_coverage
 from hotstage.cli.doctor.privileges import read_sets
+from hotstage.cli.doctor.trials import agent_trials, trial_of
 from hotstage.host.capabilities import held
 from hotstage.probes.discovery.libraries import BEYOND_REACH
 
@@ -106,6 +107,15 @@ def _file(host: Host, file: LibraryFile, probed_by_agent: frozenset[str] | None)
     }
     built = f", build-id {plan.build_id[:12]}" if plan.build_id else ", no build-id"
     status, told, remedy = _judge(host, plan, file, probed_by_agent)
+    if plan.points:
+        tried = trial_of(host, plan, host.once(agent_trials))
+        data["trial"] = tried.data
+        told = f"{told}; {tried.told}"
+        if tried.is_refuted:
+            status, remedy = (
+                Status.WARN,
+                remedy or "hotstage coverage --all shows it; report it with the build-id",
+            )
     return Finding(LIBS, file.kind, status, f"{where}{built}: {told}", remedy, data=data)
 
 

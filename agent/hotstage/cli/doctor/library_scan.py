@@ -30,6 +30,7 @@ from hotstage.probes.discovery.processes import (
     printable,
 )
 from hotstage.probes.discovery.targets import MissedSymbol, discard_candidate, inspect_library
+from hotstage.probes.trial.harmless import NOTHING_HARMLESS, functions_by_rule, why_not
 
 LOOK_SECONDS = 1.0
 SCAN_SECONDS = 1.8
@@ -51,7 +52,10 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the agent would do with a library. `is_patched` None: its memory may not be read."""
+    """What the agent would do with a library. `is_patched` None: its memory may not be read.
+
+    `tried_by`: what it would call in a process of its own first; `untried`: why nothing, else None.
+    """
 
     build_id: str | None
     points: int
@@ -61,6 +65,8 @@ class Plan:
     missed: tuple[MissedSymbol, ...]
     is_patched: bool | None
     is_unlinked: bool
+    tried_by: tuple[str, ...] = ()
+    untried: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -251,6 +257,8 @@ def _inspecting(host: Host, pid: int, mapping: Mapping) -> Callable[[], Plan]:
                 missed=candidate.missed,
                 is_patched=candidate.is_patched if _may_read_memory(proc, pid) else None,
                 is_unlinked=candidate.parsed.unlinked,
+                tried_by=(functions := tuple(functions_by_rule(candidate.parsed).values())),
+                untried=why_not(kind) or (None if functions else NOTHING_HARMLESS),
             )
         finally:
             discard_candidate(candidate)

@@ -28,6 +28,7 @@ HARMLESS: Mapping[str, tuple[str, ...]] = {
     # Hands out the address of a table that it has anyway.
     "libonnxruntime": ("OrtGetApiBase",),
 }
+NOTHING_HARMLESS = "it exports no function that can be tried"
 _NOT_TRIED = {"marks": "hotstage's own functions, which are empty"}
 
 

@@ -43,8 +43,8 @@ class AddressAudit:
 class TrialReport:
     """One library's trial; `reason` says why the placement is refuted or unverified.
 
-    `calls` were made under the probe and counted. `audit` is None where there was none: no such function,
-    or no answer.
+    `functions` were probed and called there; `calls` of them were counted. `audit` is None where there was
+    none: no such function, or no answer.
     """
 
     placement: PlacementVerdict
@@ -54,3 +54,4 @@ class TrialReport:
     driver_version: int | None
     """As `cuDriverGetVersion` of this library says, 12040 for 12.4; None where it did not answer."""
     seconds: float
+    functions: tuple[str, ...] = ()

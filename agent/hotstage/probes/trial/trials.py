@@ -13,7 +13,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -88,6 +88,7 @@ class _Findings:
     calls: int = 0
     audit: AddressAudit | None = None
     driver_version: int | None = None
+    functions: list[str] = field(default_factory=list)
 
 
 class LibraryTrials:
@@ -145,7 +146,7 @@ class LibraryTrials:
         is_driver = parsed.library.kind == harmless.DRIVER
         can_look_up = is_driver and any(name in parsed.elf.functions for name in audit.LOOK_UPS)
         if not can_look_up and not functions:
-            findings.reason = "it exports no function that can be tried"
+            findings.reason = harmless.NOTHING_HARMLESS
             return findings
         if self._start_ends_ns is not None and now_ns > self._start_ends_ns:
             findings.reason = "there was no time for it at the start"
@@ -185,6 +186,7 @@ class LibraryTrials:
         start, fd = parsed.elf.functions[symbol].offset, parsed.library.fd
         is_moved = rule != harmless.AT_SYMBOL
         offset = start + (place(os.pread(fd, CODE_BYTES, start)).skip if is_moved else 0)
+        findings.functions.append(symbol)
         try:
             findings.calls += self._canary.try_function(subject, fd, symbol, offset)
             findings.verified.add(rule)
@@ -231,6 +233,7 @@ def _report(findings: _Findings, rules: set[int], seconds: float) -> TrialReport
         audit=findings.audit,
         driver_version=findings.driver_version,
         seconds=seconds,
+        functions=tuple(findings.functions),
     )
 
 

@@ -14,7 +14,8 @@ from hotstage.cli.doctor.peers import ask_agent
 from hotstage.errors import PeerError
 from hotstage.probes.discovery.targets import MissedSymbol
 
-PLAN = Plan("ab" * 20, 50, 50, 45, 48, (), is_patched=False, is_unlinked=False)
+HARMLESS = ("cuDriverGetVersion", "cuCtxSynchronize")
+PLAN = Plan("ab" * 20, 50, 50, 45, 48, (), is_patched=False, is_unlinked=False, tried_by=HARMLESS)
 SERVER = User(100, "python3", None, own_mounts=False, is_deleted=False)
 
 
@@ -32,8 +33,8 @@ def told(host, by_name):
     return tell
 
 
-def coverage(build_id: str, state: str = "attached"):
-    libraries = [{"build_id": build_id, "state": state}]
+def coverage(build_id: str, state: str = "attached", **more):
+    libraries = [{"build_id": build_id, "state": state, **more}]
     return {"address": "x", "health": {}, "coverage": {"processes": [{"libraries": libraries}]}}
 
 
@@ -42,7 +43,8 @@ def test_a_plain_library_is_told_with_its_figures(told):
     assert finding.status is Status.OK
     assert finding.detail == (
         "/lib/libcuda.so.550.1 in 1 process (100 python3), build-id abababababab:"
-        " 45 of 48 calls by 50 symbols, 50 of them on an emulated instruction"
+        " 45 of 48 calls by 50 symbols, 50 of them on an emulated instruction;"
+        " a trial calls cuDriverGetVersion and cuCtxSynchronize in a process of its own first"
     )
     assert finding.data["symbols"] == 50
 
@@ -61,7 +63,7 @@ def test_what_is_missing_is_named_by_reason(told):
 @pytest.mark.parametrize("state", ["attached", "alias"])
 def test_probes_of_the_running_agent_are_its_own(told, state):
     finding = told(replace(PLAN, is_patched=True), agent=coverage("ab" * 20, state))
-    assert (finding.status, finding.detail.rpartition("; ")[2]) == (Status.OK, "probed by the running agent")
+    assert finding.status is Status.OK and "probed by the running agent" in finding.detail.split("; ")
 
 
 @pytest.mark.parametrize("agent", [None, coverage("cd" * 20), coverage("ab" * 20, "failed")])
@@ -69,6 +71,34 @@ def test_probes_of_somebody_else_are_a_warning(told, agent):
     finding = told(replace(PLAN, is_patched=True), agent=agent)
     assert finding.status is Status.WARN
     assert "probed already, and not by the agent configured here" in finding.detail
+
+
+TRIAL = {"placement": "verified", "reason": None, "calls": 22, "functions": list(HARMLESS)}
+
+
+@pytest.mark.parametrize(
+    ("trial", "said", "status"),
+    [
+        ({}, "tried before its attach: 22 calls of cuDriverGetVersion and cuCtxSynchronize, counted", "ok"),
+        ({"placement": "refuted", "reason": "SIGILL"}, "cuCtxSynchronize failed: SIGILL", "warn"),
+        ({"placement": "unverified", "reason": "no time"}, "was attached untried: no time", "ok"),
+        ({"placement": "unused"}, "no probe of it stands where one would have to be tried", "ok"),
+    ],
+)
+def test_what_the_agent_tried_and_how_that_ended_is_told(told, trial, said, status):
+    finding = told(agent=coverage("ab" * 20, trial=TRIAL | trial))
+    assert said in finding.detail and finding.status == status
+    assert finding.data["trial"]["placement"] == (TRIAL | trial)["placement"]
+
+
+def test_what_no_trial_can_call_is_told_with_the_reason(told, host):
+    finding = told(replace(PLAN, tried_by=(), untried="it exports no function that can be tried"))
+    assert finding.detail.endswith("; is attached untried: it exports no function that can be tried")
+    assert finding.data["trial"] == {
+        "placement": None,
+        "functions": [],
+        "reason": "it exports no function that can be tried",
+    }
 
 
 def test_memory_that_may_not_be_read_leaves_it_open(told):
