@@ -51,8 +51,10 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-LOAD_NOTHING = ("test_build", "test_layout")
-"""Modules of tests/bpf that compile or read the objects only: they run beside the others."""
+LOAD_NOTHING = ("test_build", "test_layout", "test_nvml", "test_entry_points")
+"""Modules of tests/bpf and tests/simhost that load no probes and start no CUDA program, but compile and read
+files, or ask NVML's stub: they run beside the others.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,10 +17,11 @@ from hotstage.errors import LoadError, PreflightError
 from hotstage.probes.coverage import CallCount
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.loader import bcc_compiler
-from hotstage.probes.loader.base import MapSizes, Rung
+from hotstage.probes.loader.base import Loader, MapSizes, Rung
 from hotstage.probes.loader.bcc import BccLoader
 from hotstage.probes.loader.bcc_compiler import CompileLimits, Function, compile_with_bcc
 from hotstage.probes.loader.bindings import BccBindings, find_bcc
+from hotstage.probes.loader.libbpf import LibbpfLoader
 
 sys.path.insert(0, str(Path(__file__).parent))
 from targets import Target, build_library
@@ -48,10 +49,15 @@ def has_child() -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
-def count_with(loader: str, target: Target) -> tuple[str, dict[str, CallCount], int]:
-    engine = ProbeEngine(ProbesConfig(loader=loader, xid=False, driver=False), SystemClock())  # type: ignore[arg-type]
+def count_with(loader: Loader, target: Target) -> tuple[str, dict[str, CallCount], int]:
+    engine = ProbeEngine(ProbesConfig(xid=False, driver=False), SystemClock(), loader=loader)
     engine.start()
     try:
+        if isinstance(loader, BccLoader):
+            print(f"bcc compiled and handed over in {loader.compile_seconds:.2f} s")
+            assert "bcc" not in sys.modules
+            assert "libbcc" not in Path("/proc/self/maps").read_text()
+            assert not has_child()
         for name, times in WORKLOAD:
             target.call(name, times)
         totals = engine.totals()
@@ -60,24 +66,13 @@ def count_with(loader: str, target: Target) -> tuple[str, dict[str, CallCount], 
         engine.close()
 
 
-def test_both_compilers_count_the_same(target: Target) -> None:
+def test_both_compilers_count_the_same_and_nothing_of_bcc_stays_in_this_process_or_on_the_host(
+    target: Target,
+) -> None:
     made = {name: CallCount(times, 0) for name, times in WORKLOAD}
-    assert count_with("libbpf", target) == ("S", made, 0)
-    assert count_with("bcc", target) == ("M", made, 0)
-
-
-def test_nothing_of_bcc_stays_in_this_process_or_on_the_host() -> None:
+    assert count_with(LibbpfLoader(), target) == ("S", made, 0)
     modules = sorted(path.name for path in Path("/lib/modules").iterdir())
-    loader = BccLoader()
-    loader.load(MapSizes(threads=64, call_stats=64, call_histograms=8, pipeline_state=64))
-    try:
-        assert "bcc" not in sys.modules
-        assert "libbcc" not in Path("/proc/self/maps").read_text()
-        assert 0 < loader.compile_seconds < 10
-        print(f"bcc compiled and handed over in {loader.compile_seconds:.2f} s")
-        assert not has_child()
-    finally:
-        loader.close()
+    assert count_with(BccLoader(), target) == ("M", made, 0)
     assert sorted(path.name for path in Path("/lib/modules").iterdir()) == modules
 
 

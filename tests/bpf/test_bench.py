@@ -95,7 +95,7 @@ def test_without_graphs_prefill_and_decode_are_told_and_encoders_never(objects: 
     assert source["stages"]["llm_prefill"]["right"] > 0
 
 
-@pytest.mark.parametrize("rung", [Rung.SESSION, Rung.MULTI])
+@pytest.mark.parametrize("rung", [Rung.SESSION, pytest.param(Rung.MULTI, marks=pytest.mark.long)])
 def test_a_mark_that_nobody_listens_to_costs_next_to_nothing(objects: Path, rung: Rung) -> None:
     report = marks_report(rung, rounds=40)
     jsonschema.validate(report, SCHEMA)

@@ -172,7 +172,13 @@ def device(engine: ProbeEngine, pid: int, ordinal: int = 0) -> np.void:
 
 
 @pytest.mark.parametrize(
-    ("loader", "rung"), [("libbpf", "S"), ("libbpf", "M"), ("libbpf", "P"), ("bcc", "M")]
+    ("loader", "rung"),
+    [
+        ("libbpf", "S"),
+        pytest.param("libbpf", "M", marks=pytest.mark.long),
+        ("libbpf", "P"),
+        pytest.param("bcc", "M", marks=pytest.mark.long),
+    ],
 )
 def test_blocks_are_those_of_the_program(loader: str, rung: str, watch, run) -> None:
     engine = watch(loader=loader, rung=rung)
