@@ -7,7 +7,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.kernel_rows import KernelRequest, Modality, Stage
 
@@ -135,6 +135,7 @@ def test_no_rows_are_no_classes():
     assert len(classes().code) == 0
 
 
+@settings(deadline=None)
 @given(
     slots=st.lists(
         st.tuples(st.integers(0, 19), U32, st.integers(0, 65535), st.integers(0, 255), st.integers(0, 255)),
