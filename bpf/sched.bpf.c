@@ -280,3 +280,26 @@ int cgroup_reclaim_end(void *ctx)
 	reclaim_ends();
 	return 0;
 }
+
+/*
+ * TP_PROTO(unsigned long address, struct pt_regs *regs, unsigned long error_code), asm/trace/exceptions.h of x86. Loaded
+ * on request alone: every fault of the host that a user's instruction takes comes here, and of all but followed
+ * threads one look-up is the end of it.
+ */
+SEC("tp_btf/page_fault_user")
+int page_fault(void *ctx)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 tid = (__u32)id;
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct cpu_stat *stat;
+	struct cpu_key key;
+
+	if (!thread || thread->tgid != id >> 32)
+		return 0;
+	key = key_of(thread);
+	stat = stat_of(&key);
+	if (stat)
+		__sync_fetch_and_add(&stat->page_faults, 1);
+	return 0;
+}

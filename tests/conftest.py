@@ -51,7 +51,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-LOAD_NOTHING = ("test_build", "test_layout", "test_nvml", "test_entry_points")
+LOAD_NOTHING = ("test_build", "test_frames", "test_layout", "test_nvml", "test_entry_points")
 """Modules of tests/bpf and tests/simhost that load no probes and start no CUDA program, but compile and read
 files, or ask NVML's stub: they run beside the others.
 """

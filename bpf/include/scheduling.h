@@ -46,6 +46,7 @@ struct cpu_stat {
 	__u64 involuntary;
 	__u64 reclaim_ns;
 	__u64 reclaims;
+	__u64 page_faults; /* moves only while page_fault is attached */
 	__u32 histogram_slot; /* of both waits; 0 = none */
 	__u32 pad;
 };

@@ -72,6 +72,14 @@ CPU = Row(
                 ),
             ),
         ),
+        Panel(
+            "Page faults by stage",
+            "Of user instructions, per second. Only with `[probes] page_faults`: every fault of the host "
+            "pays for it.",
+            "timeseries",
+            "ops",
+            (Target(total(DASHBOARD.rate(metrics.PAGE_FAULTS, _STAGE), "stage"), "{{stage}}"),),
+        ),
     ),
 )
 

@@ -205,6 +205,7 @@ class Script:
             "cpu_wait_p95_seconds": None if few else 0.0002 * slow,
             "call_sleep_threads": 0.6,
             "reclaim_threads": 0.0,
+            "page_fault_rate": None,
             "windows_open": [],
         }
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import mmap
 import os
 import platform
+import resource
 import signal
 import struct
 import subprocess
@@ -23,23 +25,28 @@ from pathlib import Path
 
 import pytest
 from tests.kernels.guest import tell
+from tests.kernels.image import LATE_MODULES
 
 from hotstage.clock import SystemClock
 from hotstage.errors import HotstageError
 from hotstage.host.cgroups import places_of, read_cgroup
 from hotstage.probes import bpf
 from hotstage.probes.driver.counting import attach_counters, countable
-from hotstage.probes.driver.report import DriverReport, EventState, Timeline
+from hotstage.probes.driver.report import DriverReport, EventReport, EventState, Timeline
 from hotstage.probes.driver.table import TABLE, Event, index_of
 from hotstage.probes.driver.watch import DriverWatch
 from hotstage.probes.loader.bcc_compiler import CompileLimits
 from hotstage.probes.loader.libbpf import OBJECTS
 from hotstage.probes.loader.raw_tracepoint import load_raw_tracepoint
 from hotstage.probes.loader.typed_tracepoints import TypedTracepoints
+from hotstage.probes.maps.reader import HashReader
+from hotstage.probes.maps.scheduling import CPU_KEY_DTYPE, CPU_STAT_DTYPE
+from hotstage.probes.page_faults import followed, measure
 
 TRACING = Path("/sys/kernel/tracing")
 COMPILE_SECONDS = 500.0
 FENCES = 23
+FAULTS = 1009
 SERIES = tuple(int(part) for part in platform.release().split(".")[:2])
 
 
@@ -171,6 +178,43 @@ def test_every_other_object_of_the_agent_loads() -> None:
         scheduling.close()
     except HotstageError as error:
         pytest.fail(str(error))
+
+
+def test_page_faults_are_counted_as_getrusage_does() -> None:
+    """Python's own faults between the looks are in one number and not in the other, and few."""
+    counting = TypedTracepoints(OBJECTS / "sched.bpf.o", ("page_fault",), entries={}, shared={})
+    shared = {name: counting.map_fd(name) for name in ("threads", "cpu_stats")}
+    price = measure(counting, shared)
+    stats = HashReader(shared["cpu_stats"], CPU_KEY_DTYPE, CPU_STAT_DTYPE)
+    with mmap.mmap(-1, FAULTS * mmap.PAGESIZE) as pages, followed(shared):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+        before = int(stats.read()[1]["page_faults"].sum())
+        counting.attach()
+        truth = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(pages)), 1, len(pages))
+        truth = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - truth
+        counting.detach()
+    counted = int(stats.read()[1]["page_faults"].sum()) - before
+    counting.close()
+    tell(page_faults=[FAULTS, truth, counted], price=repr(price))
+    assert FAULTS <= truth < FAULTS + 64
+    assert abs(counted - truth) < 64
+
+
+def test_a_driver_that_is_loaded_later_is_attached_too(watch: DriverWatch) -> None:
+    def late() -> EventReport:
+        events = watch.report(None).events
+        return next(each for each in events if each.event == "amdgpu:amdgpu_sched_run_job")
+
+    assert late().state is EventState.ABSENT
+    for module in sorted(LATE_MODULES.glob("*.ko")):
+        subprocess.run(["/bin/busybox", "insmod", module], check=True, timeout=COMPILE_SECONDS)
+    began = time.monotonic()
+    while late().state is not EventState.ATTACHED and time.monotonic() < began + COMPILE_SECONDS:
+        time.sleep(1.0)
+    tell(late_seconds=round(time.monotonic() - began, 1), late=repr(late()))
+    assert late().state is EventState.ATTACHED
+    assert watch.report(None).reason is None
 
 
 def test_every_event_is_attached_or_absent_with_its_reason(watch: DriverWatch) -> None:

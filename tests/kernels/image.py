@@ -28,6 +28,8 @@ TARGETS = Path("/targets")
 """Where the guest has the compiled targets."""
 MODULES = Path("/modules")
 """Where it has the modules that it loads, by number."""
+LATE_MODULES = Path("/late-modules")
+"""Where it has those that its tests load."""
 _HEADERS = ("include", "arch/x86/include")
 _OF_THE_REPOSITORY = ("agent", "tests", "bpf", "pyproject.toml")
 _NEVER = re.compile(
@@ -65,10 +67,12 @@ def make(
     tests: Sequence[str],
     modules: Sequence[tuple[str, bytes]] = (),
     *,
+    late: Sequence[tuple[str, bytes]] = (),
     has_bcc: bool = False,
 ) -> None:
     """Write the initramfs. `scratch` is for what is made on the way; the tests are paths below `tests`, the
-    modules are loaded in their order. `has_bcc`: with bcc, LLVM and this machine's kernel headers.
+    modules are loaded in their order, `late` ones by the tests themselves. `has_bcc`: with bcc, LLVM
+    and this machine's kernel headers.
     """
     extra = scratch / "extra"
     targets = extra / TARGETS.relative_to("/")
@@ -78,9 +82,10 @@ def make(
     _put(Path("/bin/busybox"), extra / "bin/busybox")
     for tool in ("sh", "mount", "umount", "true", "sleep", "cat"):
         (extra / "bin" / tool).symlink_to("busybox")
-    for number, (name, module) in enumerate(modules):
-        (extra / MODULES.relative_to("/")).mkdir(exist_ok=True)
-        (extra / MODULES.relative_to("/") / f"{number:02}-{name}.ko").write_bytes(module)
+    for place, those in ((MODULES, modules), (LATE_MODULES, late)):
+        for number, (name, module) in enumerate(those):
+            (extra / place.relative_to("/")).mkdir(exist_ok=True)
+            (extra / place.relative_to("/") / f"{number:02}-{name}.ko").write_bytes(module)
     _init(extra / "init", tests)
     found = _files(tests) | (_bcc() if has_bcc else set())
     files = sorted(_with_parents(found | set(_libraries([path for path in found if _is_elf(path)]))))

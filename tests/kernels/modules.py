@@ -8,12 +8,14 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-DRIVERS = ("virtio_pci", "vgem", "virtio_gpu", "gpu_sched", "amdgpu", "i915", "xe")
+DRIVERS = ("virtio_pci", "vgem", "virtio_gpu", "gpu_sched", "i915", "xe")
 """vgem and virtio_gpu have a device in the guest; of the others the tracepoints come with the module."""
+LATE = ("amdgpu",)
+"""Loaded once the agent's part is running."""
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
-def in_order(root: Path, names: Iterable[str] = DRIVERS) -> list[tuple[str, bytes]]:
+def in_order(root: Path, names: Iterable[str]) -> list[tuple[str, bytes]]:
     """(name, module) of those that this kernel has as modules, each behind what it depends on."""
     files = {re.sub(r"\.ko(\.xz)?$", "", path.name).replace("-", "_"): path for path in root.rglob("*.ko*")}
     done: dict[str, bytes] = {}

@@ -10,7 +10,7 @@ import pytest
 from tests.kernels import image
 from tests.kernels.archive import RELEASES, Archive
 from tests.kernels.machine import Guest, boot
-from tests.kernels.modules import in_order
+from tests.kernels.modules import DRIVERS, LATE, in_order
 
 pytestmark = [pytest.mark.other_kernels, pytest.mark.timeout(1800)]
 
@@ -21,7 +21,9 @@ CHECKS = "tests/kernels/driver_checks.py"
 def guest(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Guest:
     kernel = Archive().fetch(request.param, "amd64")
     folder: Path = tmp_path_factory.mktemp("drivers")
-    image.make(folder / "initramfs.cpio", folder, [CHECKS], in_order(kernel.modules), has_bcc=True)
+    early = in_order(kernel.modules, DRIVERS)
+    late = [module for module in in_order(kernel.modules, (*DRIVERS, *LATE)) if module not in early]
+    image.make(folder / "initramfs.cpio", folder, [CHECKS], early, late=late, has_bcc=True)
     found = boot(kernel.image, folder / "initramfs.cpio", folder / "serial.txt", ["virtio-gpu-pci"])
     (folder / "initramfs.cpio").unlink()
     return found
@@ -31,4 +33,4 @@ def test_each_drivers_tracepoint_fires_or_is_absent_with_a_reason(guest: Guest) 
     assert not guest.failed, "\n\n".join(f"{name}\n{why}" for name, why in guest.failed.items())
     assert guest.exit == 0, guest.said[-3000:]
     assert all(outcome == "passed" for outcome, _ in guest.outcomes.values()), guest.outcomes
-    assert len(guest.outcomes) >= 8
+    assert len(guest.outcomes) >= 10

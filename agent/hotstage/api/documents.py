@@ -86,6 +86,7 @@ def _stage(frame: Frame, entity: Entity, windows: Sequence[AnomalyWindow]) -> Do
         "cpu_wait_p95_seconds": frame.value(entity, "cpu_wait_p95_seconds"),
         "call_sleep_threads": frame.value(entity, "call_sleep_threads"),
         "reclaim_threads": frame.value(entity, "reclaim_threads"),
+        "page_fault_rate": frame.value(entity, "page_fault_rate"),
         "windows_open": [
             found.kind
             for found in windows

@@ -118,7 +118,7 @@ def _unwatched(body: Document) -> Iterator[str]:
     for each in body["custom"]:
         if each["reason"]:
             yield f"own program {each['path']} is {each['state']}: {each['reason']}"
-    for name in ("driver", "scheduler", "xid"):
+    for name in ("driver", "scheduler", "page_faults", "xid"):
         side = body.get(name) or {}
         if side.get("reason"):
             yield f"{name}: {side['state']}: {side['reason']}"
@@ -190,7 +190,11 @@ def _advice(body: Document) -> Iterator[str]:
     for name, count in body["losses"].items():
         if count:
             yield f"for {name}: {MEANINGS.get(name, UNKNOWN).helps}"
-    for each in (*body["custom"], body["driver"], *(body.get(name) or {} for name in ("scheduler", "xid"))):
+    for each in (
+        *body["custom"],
+        body["driver"],
+        *(body.get(name) or {} for name in ("scheduler", "page_faults", "xid")),
+    ):
         if each.get("reason") and each.get("remedy"):
             yield each["remedy"]
     for each in (body.get("governor") or {"processes": ()})["processes"]:

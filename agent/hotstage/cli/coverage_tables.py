@@ -43,6 +43,9 @@ def show_all(body: Document) -> None:
     scheduler = body.get("scheduler") or {}
     if scheduler.get("reason"):
         say(f"run queue (waits for a CPU): {scheduler['state']}: {scheduler['reason']}")
+    faults = body.get("page_faults") or {}
+    if faults.get("reason"):
+        say(f"page faults by stage: {faults['state']}: {faults['reason']}")
     if others := _other_layers(body["calls"]):
         print_table(("layer, never added to the driver's", "call", "counted", "open"), others, empty="")
     if copies := _copies(body["calls"]):

@@ -105,6 +105,10 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
             "switch of the host, 0.14 µs for theirs"
         ),
     ] = True
+    page_faults: Annotated[
+        bool,
+        Meta(description="page faults of threads in the GPU path by stage; every fault of the host pays"),
+    ] = False
     kernel_gap: Annotated[
         int,
         Meta(

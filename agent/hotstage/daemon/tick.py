@@ -77,9 +77,9 @@ class Ticker:
         parts = self._parts
         began_ns = self._clock.monotonic_ns()
         calls = parts.engine.read_slow()
-        parts.publisher.stepped(parts.engine.restraint.govern(calls, parts.engine.pids()))
-        host = parts.host.sample(parts.engine.pids())
         scheduling = parts.engine.scheduler.read(calls.at_ns)
+        parts.publisher.stepped(parts.engine.restraint.govern(calls, parts.engine.pids(), scheduling))
+        host = parts.host.sample(parts.engine.pids())
         uuids = parts.process_gpus.refresh()
         memory = parts.engine.ledger.read(calls.at_ns, uuids)
         engines = parts.engines.latest()

@@ -77,6 +77,11 @@ _OF_SCHEDULING = (
     ("cpu_preemption_rate", "1/s", "how often they were, over the last 10 s"),
     ("call_sleep_threads", "", "threads asleep inside a timed call, on average over the last 10 s"),
     ("reclaim_threads", "", "threads that reclaim memory themselves, on average over the last 10 s"),
+    (
+        "page_fault_rate",
+        "1/s",
+        "page faults of user instructions of threads in the GPU path, with [probes] page_faults",
+    ),
 )
 SCHEDULING_COLUMNS = (
     *(Column(name, (*_RUNNING, STAGE), unit, "host", help) for name, unit, help in _OF_SCHEDULING),

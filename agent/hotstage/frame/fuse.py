@@ -198,20 +198,25 @@ class Fuser:
         rates, seconds = self.scheduling, self.scheduling.seconds
         if seconds <= 0:
             return
-        put_scheduling(cells[HOST], rates.of_all(), seconds)
+        faults = rates.has_page_faults
+        put_scheduling(cells[HOST], rates.of_all(), seconds, has_page_faults=faults)
         for instance, own in pids.items():
             if instance:
                 entity = Entity(EntityKind.instance, instance=instance)
-                put_scheduling(cells.setdefault(entity, {}), rates.of_pids(own), seconds)
+                put_scheduling(
+                    cells.setdefault(entity, {}), rates.of_pids(own), seconds, has_page_faults=faults
+                )
             for pid in own:
                 entity = Entity(EntityKind.process, pid=pid)
-                put_scheduling(cells.setdefault(entity, {}), rates.of_pids([pid]), seconds)
+                put_scheduling(
+                    cells.setdefault(entity, {}), rates.of_pids([pid]), seconds, has_page_faults=faults
+                )
         for (label, modality), added in rates.of_stages().items():
             if label == NO_STAGE:
                 continue
             entity = Entity(EntityKind.stage, stage=self._labels[label], modality=modality_name(modality))
             cell = cells.setdefault(entity, {})
-            put_scheduling(cell, added.sums, seconds)
+            put_scheduling(cell, added.sums, seconds, has_page_faults=faults)
             cell["cpu_wait_p95_seconds"] = wait_quantile(added.waits, 0.95)
 
 

@@ -25,9 +25,9 @@ MIN_WAITS = 20
 Sums = NDArray[np.float64]
 Counts = NDArray[np.uint64]
 
-SLEEP, SLEEP_IN_CALL, WOKEN, PREEMPTED, RECLAIM, VOLUNTARY, INVOLUNTARY = range(7)
-"""Places in `Sums`: five times in seconds (waits inside and outside of calls together), two counts."""
-_PLACES = 7
+SLEEP, SLEEP_IN_CALL, WOKEN, PREEMPTED, RECLAIM, VOLUNTARY, INVOLUNTARY, PAGE_FAULTS = range(8)
+"""Places in `Sums`: five times in seconds (waits inside and outside of calls together), three counts."""
+_PLACES = 8
 _UPPER = slot_upper_seconds()
 
 
@@ -47,6 +47,8 @@ class SchedulingStep:
     seconds: float
     by_pid: Mapping[int, Sums]
     by_stage: Mapping[tuple[int, int], Added]
+    has_page_faults: bool = False
+    """Whether they were counted all the time in between."""
 
 
 class SchedulingRates:
@@ -55,6 +57,7 @@ class SchedulingRates:
     def __init__(self) -> None:
         self._before: dict[bytes, tuple[Sums, Counts]] | None = None
         self._at_ns = 0
+        self._page_fault_epoch: int | None = None
         self._recent: deque[SchedulingStep] = deque()
         self.step: SchedulingStep | None = None
         """What the last sample added; None before the second one, and while nothing is watched."""
@@ -72,12 +75,17 @@ class SchedulingRates:
         while self._recent and sample.at_ns - self._recent[0].at_ns >= WINDOW_NS:
             self._recent.popleft()
         self._before = {key: (sums, waits) for key, _, sums, waits in rows}
-        self._at_ns = sample.at_ns
+        self._at_ns, self._page_fault_epoch = sample.at_ns, sample.page_fault_epoch
 
     @property
     def seconds(self) -> float:
         """Time that the means below cover; 0 before the second sample."""
         return sum(step.seconds for step in self._recent)
+
+    @property
+    def has_page_faults(self) -> bool:
+        """Whether page faults were counted all that time."""
+        return bool(self._recent) and all(step.has_page_faults for step in self._recent)
 
     def of_pids(self, pids: Iterable[int]) -> Sums:
         """Sums of these processes together over the window."""
@@ -113,7 +121,9 @@ class SchedulingRates:
             added = by_stage.setdefault((labels.label_of(pid, stage), modality), Added())
             added.sums += grew
             added.waits += more
-        return SchedulingStep(sample.at_ns, (sample.at_ns - self._at_ns) / 1e9, by_pid, by_stage)
+        epoch = sample.page_fault_epoch
+        is_whole = epoch is not None and epoch == self._page_fault_epoch
+        return SchedulingStep(sample.at_ns, (sample.at_ns - self._at_ns) / 1e9, by_pid, by_stage, is_whole)
 
 
 def wait_quantile(waits: Counts, share: float) -> float:
@@ -124,7 +134,9 @@ def wait_quantile(waits: Counts, share: float) -> float:
     return float(_UPPER[int(np.searchsorted(np.cumsum(waits), math.ceil(share * total)))])
 
 
-def put_scheduling(cell: dict[str, float], sums: Sums, seconds: float) -> None:
+def put_scheduling(
+    cell: dict[str, float], sums: Sums, seconds: float, *, has_page_faults: bool = False
+) -> None:
     """The columns that a process, an instance, a stage and the host have alike."""
     if seconds <= 0:
         return
@@ -133,6 +145,8 @@ def put_scheduling(cell: dict[str, float], sums: Sums, seconds: float) -> None:
     cell["cpu_preemption_rate"] = float(sums[INVOLUNTARY]) / seconds
     cell["call_sleep_threads"] = float(sums[SLEEP_IN_CALL]) / seconds
     cell["reclaim_threads"] = float(sums[RECLAIM]) / seconds
+    if has_page_faults:
+        cell["page_fault_rate"] = float(sums[PAGE_FAULTS]) / seconds
 
 
 _Row = tuple[bytes, tuple[int, int, int], Sums, Counts]
@@ -148,6 +162,7 @@ def _rows(sample: SchedulingSample) -> list[_Row]:
     sums[:, RECLAIM] = stats["reclaim_ns"]
     sums /= 1e9
     sums[:, VOLUNTARY], sums[:, INVOLUNTARY] = stats["voluntary"], stats["involuntary"]
+    sums[:, PAGE_FAULTS] = stats["page_faults"]
     waits = sample.histograms[stats["histogram_slot"]]  # a copy, (N, 242)
     raw, size = keys.tobytes(), keys.dtype.itemsize
     columns = (keys[name].tolist() for name in ("tgid", "stage", "modality"))

@@ -176,6 +176,7 @@ class Coverage:
     off: str | None = None
     """Why nothing is attached at all; None while libraries are."""
     scheduler: Side = field(default_factory=lambda: Side("off", None, None))
+    page_faults: Side = field(default_factory=lambda: Side("off", None, None))
     governor: GovernorView | None = None
 
     def as_json(self) -> dict[str, Any]:

@@ -131,6 +131,7 @@ class ProbeEngine:
             self._forgetting.advance(maps, self._clock.monotonic_ns())
         self.beside.keep(self.restraint.off)
         self.scheduler.hold("restraint", self.restraint.off)
+        self.scheduler.page_faults.hold("governor", self.restraint.spared)
         return sample
 
     def totals(self) -> CallTotals:
@@ -165,6 +166,7 @@ class ProbeEngine:
             map_bytes=map_bytes,
             off=self.restraint.off,
             scheduler=self.scheduler.side,
+            page_faults=self.scheduler.page_faults.side,
             governor=self.restraint.view(),
         )
 
@@ -217,7 +219,9 @@ class ProbeEngine:
         self.names.start(maps.names, maps.inference)
         if config.scheduler:
             self.scheduler.start(loaded.maps, maps.histograms, threads=config.threads)
-        self.restraint.loaded(self._loader, loaded.maps, maps)
+        if config.page_faults:
+            self.scheduler.start_page_faults(loaded.maps)
+        self.restraint.loaded(self._loader, loaded.maps, maps, self.scheduler.page_faults.price)
         self._epoch_ns = self._clock.monotonic_ns()
 
     def _follow(self) -> None:

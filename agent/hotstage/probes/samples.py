@@ -129,6 +129,7 @@ class SchedulingSample:
     histograms: uint64 (slots, 242), by `histogram_slot` of a row: waits for a CPU after a sleep and after
         being preempted; row 0 is nobody's.
     threads: CPU_THREAD_DTYPE (T,), the sums of each thread that was seen to switch.
+    page_fault_epoch: since which attach, by number, `page_faults` of `stats` has moved; None: it does not.
     """
 
     at_ns: int
@@ -136,3 +137,11 @@ class SchedulingSample:
     stats: NDArray[np.void]
     histograms: NDArray[np.uint64] = field(repr=False)
     threads: NDArray[np.void] = field(repr=False)
+    page_fault_epoch: int | None = None
+
+    def page_faults_by_pid(self) -> dict[int, int]:
+        """Cumulative, of each process that has a row."""
+        found: dict[int, int] = {}
+        for pid, count in zip(self.keys["tgid"].tolist(), self.stats["page_faults"].tolist(), strict=True):
+            found[pid] = found.get(pid, 0) + count
+        return found

@@ -96,6 +96,7 @@ class Counts:
             self.xids,
             self.scheduling.off_cpu,
             self.scheduling.switches,
+            self.scheduling.page_faults,
         )
 
     @property

@@ -32,6 +32,7 @@ class SchedulingCounts:
         self.waits = HistogramTally(metrics.RUN_QUEUE_WAIT)
         self.off_cpu = Tally(metrics.OFF_CPU)
         self.switches = Tally(metrics.SWITCHES)
+        self.page_faults = Tally(metrics.PAGE_FAULTS)
 
     def add(self, step: SchedulingStep, stages: StageLabels) -> None:
         """A stage whose threads are watched has all states: none of one is a count, not a gap."""
@@ -41,6 +42,9 @@ class SchedulingCounts:
                 self.off_cpu.add((stage, state), float(added.sums[place]))
             for kind, place in _KINDS.items():
                 self.switches.add((stage, kind), float(added.sums[place]))
+            faults = float(added.sums[scheduling.PAGE_FAULTS])
+            if faults or step.has_page_faults:  # of a part of the time, too: a sum, not a rate
+                self.page_faults.add((stage,), faults)
             if added.waits.any():
                 waited = float(added.sums[scheduling.WOKEN] + added.sums[scheduling.PREEMPTED])
                 self.waits.merge((stage,), _buckets(added.waits), waited)

@@ -13,7 +13,7 @@ RUN_QUEUE_WAIT = Metric(
     "histogram",
     ("stage",),
     "Single waits for a CPU of threads in the GPU path, after a sleep or after being taken off it.",
-    cap=15,
+    cap=13,
     edges=WAIT_EDGES,
 )
 OFF_CPU = Metric(
@@ -33,4 +33,13 @@ SWITCHES = Metric(
     counts="switch",
 )
 
-SCHEDULING_METRICS: tuple[Metric, ...] = (RUN_QUEUE_WAIT, OFF_CPU, SWITCHES)
+PAGE_FAULTS = Metric(
+    "hotstage_stage_page_faults_total",
+    "counter",
+    ("stage",),
+    "Page faults of user instructions of threads of the stage; only where [probes] page_faults counts them.",
+    cap=15,
+    counts="page fault",
+)
+
+SCHEDULING_METRICS: tuple[Metric, ...] = (RUN_QUEUE_WAIT, OFF_CPU, SWITCHES, PAGE_FAULTS)

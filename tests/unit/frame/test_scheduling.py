@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,22 @@ def sample(at_seconds, *rows):
         for slot, count in waits.items():
             histograms[place + 1, slot] = count
     return SchedulingSample(at_seconds * SECOND, keys, stats, histograms, np.zeros(0, CPU_THREAD_DTYPE))
+
+
+def test_page_faults_are_known_only_where_they_were_counted_all_the_time():
+    rates = SchedulingRates()
+    for second, epoch in enumerate((1, 1, 1, None, 2, 2)):
+        taken = sample(second, (7, ENCODE, 0, 0, 0, 0, {}))
+        taken.stats["page_faults"] = 5 * second
+        rates.take(replace(taken, page_fault_epoch=epoch), StageLabels())
+        if second == 2:
+            cell = {}
+            put_scheduling(cell, rates.of_all(), rates.seconds, has_page_faults=rates.has_page_faults)
+            assert cell["page_fault_rate"] == 5
+    assert rates.step.has_page_faults
+    cell = {}
+    put_scheduling(cell, rates.of_all(), rates.seconds, has_page_faults=rates.has_page_faults)
+    assert "page_fault_rate" not in cell
 
 
 def test_the_first_sample_is_the_baseline():

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import numpy as np
 
-from hotstage.frame.scheduling import INVOLUNTARY, PREEMPTED, SLEEP, WOKEN, Added, SchedulingStep
+from hotstage.frame.scheduling import INVOLUNTARY, PAGE_FAULTS, PREEMPTED, SLEEP, WOKEN, Added, SchedulingStep
 from hotstage.probes.maps.histograms import slot_upper_seconds
 from hotstage.sinks.scheduling import SchedulingCounts
 from hotstage.sinks.scheduling_metrics import RUN_QUEUE_WAIT, WAIT_EDGES
@@ -34,6 +36,18 @@ def test_times_and_switches_go_to_their_stage():
         ("vision_encode", "involuntary"): 6.0,
     }
     assert len(counts.waits) == 0
+
+
+def test_page_faults_are_no_series_where_nobody_counts_them():
+    counts = SchedulingCounts()
+    counts.add(step(), StageLabels())
+    assert dict(counts.page_faults.items()) == {}
+    counts.add(replace(step(), has_page_faults=True), StageLabels())
+    assert dict(counts.page_faults.items()) == {("vision_encode",): 0.0}
+    late = step()
+    late.by_stage[(ENCODE, IMAGE)].sums[PAGE_FAULTS] = 7
+    counts.add(late, StageLabels())  # of a part of the time: still a sum
+    assert dict(counts.page_faults.items()) == {("vision_encode",): 7.0}
 
 
 def test_each_slot_is_in_the_bucket_that_holds_all_of_it():

@@ -154,6 +154,11 @@ TABLE: tuple[Event, ...] = (
         "vmscan:mm_vmscan_memcg_reclaim_begin", "reclaim", "the same of their cgroup's memory", Use.ELSEWHERE
     ),
     Event(
+        "exceptions:page_fault_user", "page faults",
+        "page faults of launching threads by stage; [probes] page_faults, since every fault of the host pays",
+        Use.ELSEWHERE,
+    ),
+    Event(
         "sched:sched_process_exec", "processes", "new programs; perf's records tell the same",
         is_of_every_kernel=True,
     ),

@@ -23,7 +23,8 @@ from hotstage.probes.driver import readings
 from hotstage.probes.driver.gpu_files import GpuFiles, find_gpu_files
 from hotstage.probes.driver.ioctls import DEVICES
 from hotstage.probes.driver.layouts import fields_of
-from hotstage.probes.driver.pieces import DTYPES, Attached, Piece, Rows, attach
+from hotstage.probes.driver.modules import Modules
+from hotstage.probes.driver.pieces import DTYPES, Attached, Layouts, Piece, Rows, attach
 from hotstage.probes.driver.report import (
     DriverReport,
     EventReport,
@@ -50,6 +51,8 @@ from hotstage.probes.samples import XidEvent
 KEPT = 32
 """OOM kills and slow ioctls that are remembered one by one."""
 HOUSE_SECONDS = 1.0
+LOOK_SECONDS = 10.0
+"""How often the kernel's list of modules is looked at: a driver that comes later brings its tracepoints."""
 FENCE_MAX_NS = 600_000_000_000
 """A fence that has neither signaled nor gone in ten minutes is forgotten: its end was lost."""
 
@@ -85,7 +88,9 @@ class DriverWatch:
         self._ready = threading.Event()
         self._choice: Choice | None = None
         self._attached = Attached((), {})
-        self._since_ns: int | None = None
+        self._since_ns: dict[str, int] = {}
+        self._modules = Modules(proc_root)
+        self._looked_ns = 0
         self._files: GpuFiles = {}
         self._held: str | None = None
         self._failure: HotstageError | OSError | None = None
@@ -196,43 +201,83 @@ class DriverWatch:
                 is_open = False
             elif not is_open:
                 is_open = True
-                self._try_to_open()
+                self._modules.has_grown()
+                self._try_to(self._open)
             else:
                 self.keep_house()
+                self.look_for_drivers()
             self._ready.set()
             self._end.wait(HOUSE_SECONDS)
 
-    def _try_to_open(self) -> None:
-        """What fails now would fail again: it is told, and tried again only after a hold."""
+    def _try_to(self, step: Callable[[], None]) -> None:
+        """What fails now would fail again: it is told, and tried again after a hold or with a new driver."""
         try:
-            self._open()
+            step()
         except (HotstageError, OSError) as error:
-            self._failure = error
-            self._state, self._reason = "off", str(error)
+            self._failure, self._reason = error, str(error)
+            if not self._attached.pieces:
+                self._state = "off"
             log.info("no tracepoints of GPU drivers", extra={"reason": str(error)})
 
     def _open(self) -> None:
+        choice, layouts = self._chosen()
+        with self._lock:
+            self._choice = choice
+        self._take_in(attach(choice, layouts, self._objects, self._limits))
+        if self._has_ioctls:
+            self.keep_house()
+
+    def look_for_drivers(self) -> None:
+        """Every ten seconds: a module that has come may have brought events. Those are attached beside the
+        others, whose counts go on.
+        """
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._looked_ns < LOOK_SECONDS * 1e9:
+            return
+        self._looked_ns = now_ns
+        if self._modules.has_grown():
+            self._try_to(self._join if self._choice is not None else self._open)
+
+    def _join(self) -> None:
+        before = self._choice.chosen if self._choice is not None else ()
+        choice, layouts = self._chosen()
+        fresh = tuple(event for event in choice.chosen if event not in before)
+        if not fresh:
+            return
+        log.info("a driver has come", extra={"events": [event.event for event in fresh]})
+        with self._lock:
+            self._choice = Choice((*before, *fresh), choice.reasons)
+        try:
+            more = attach(Choice(fresh, choice.reasons), layouts, self._objects, self._limits)
+        except (HotstageError, OSError) as error:
+            more = Attached((), {**choice.reasons, **{event.event: str(error) for event in fresh}})
+        self._take_in(more)
+
+    def _chosen(self) -> tuple[Choice, Layouts]:
         wanted = [event.event for event in TABLE if event.use not in (Use.NONE, Use.ELSEWHERE)]
         texts = read_layouts(wanted)
         layouts = {event: fields_of(text) for event, text in texts.items() if text is not None}
-        choice = choose(layouts, ioctls=self._has_ioctls)
-        with self._lock:
-            self._choice = choice
-        attached = attach(choice, layouts, self._objects, self._limits)
-        for piece in attached.pieces:
+        return choose(layouts, ioctls=self._has_ioctls), layouts
+
+    def _take_in(self, more: Attached) -> None:
+        """Beside what is attached already; nothing where all was let go meanwhile."""
+        for piece in more.pieces:
             piece.set_slow_ioctl(self._slow_ioctl_ns)
         with self._lock:
             if self._end.is_set() or self._held is not None:
-                for piece in attached.pieces:
+                for piece in more.pieces:
                     piece.close()
                 return
-            self._attached, self._since_ns = attached, self._clock.monotonic_ns()
-            self._state = "watching" if attached.pieces else "off"
-            self._reason = None if attached.pieces else "no tracepoint of the list is here"
-            if attached.lack is not None:
-                self._failure, self._reason = attached.lack, f"counted alone: {attached.lack}"
-        if self._has_ioctls:
-            self.keep_house()
+            pieces, lack = (*self._attached.pieces, *more.pieces), self._attached.lack or more.lack
+            chosen = {event.event for event in self._choice.chosen} if self._choice is not None else set()
+            refused = {name: why for name, why in self._attached.reasons.items() if name in chosen}
+            self._attached = Attached(pieces, {**refused, **more.reasons}, lack)
+            now_ns = self._clock.monotonic_ns()
+            self._since_ns |= {event.event: now_ns for piece in more.pieces for event in piece.events}
+            self._state = "watching" if pieces else "off"
+            self._reason = None if pieces else "no tracepoint of the list is here"
+            if lack is not None:
+                self._failure, self._reason = lack, f"counted alone: {lack}"
 
     def keep_house(self) -> None:
         """Tell the kernel of descriptors that came or went; take out what is of processes that have gone."""
@@ -313,7 +358,7 @@ class DriverWatch:
             state=EventState.ATTACHED if piece else self._state_of(event),
             hits=hits,
             last_ns=last_ns or None,
-            since_ns=self._since_ns if piece else None,
+            since_ns=self._since_ns.get(event.event) if piece else None,
             reason=None if piece else self._reason_of(event),
         )
 

@@ -27,6 +27,7 @@ CPU_STAT_DTYPE = np.dtype(
         ("involuntary", "<u8"),
         ("reclaim_ns", "<u8"),
         ("reclaims", "<u8"),
+        ("page_faults", "<u8"),
         ("histogram_slot", "<u4"),
         ("pad", "<u4"),
     ]
@@ -65,11 +66,11 @@ class SchedulingMaps:
         self._stats = HashReader(stats_fd, CPU_KEY_DTYPE, CPU_STAT_DTYPE)
         self._histograms = histograms
 
-    def read(self, at_ns: int) -> SchedulingSample:
-        """Everything as of now, copies."""
+    def read(self, at_ns: int, page_fault_epoch: int | None = None) -> SchedulingSample:
+        """Everything as of now, copies; `page_fault_epoch` is the caller's to know."""
         keys, stats = (rows.copy() for rows in self._stats.read())
         self._histograms.refresh(stats["histogram_slot"])
-        return SchedulingSample(at_ns, keys, stats, self._histograms.copied, self.threads())
+        return SchedulingSample(at_ns, keys, stats, self._histograms.copied, self.threads(), page_fault_epoch)
 
     def threads(self) -> NDArray[np.void]:
         """CPU_THREAD_DTYPE (T,), a copy."""

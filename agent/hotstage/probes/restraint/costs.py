@@ -35,7 +35,8 @@ class Costs:
 
     `timed` is entry and return with all that level `full` records, `timed_tails` and `timed_counts` the same
     call at these levels; `step` what an instruction that must be stepped adds to each; `nvtx` half of a push
-    and its pop. `basis` is a sentence.
+    and its pop; `page_fault` a fault of a followed thread, `other_page_fault` of any other one. `basis` is a
+    sentence.
     """
 
     basis: str
@@ -46,6 +47,8 @@ class Costs:
     mark: float | None = None
     nvtx: float | None = None
     step: float | None = None
+    page_fault: float | None = None
+    other_page_fault: float | None = None
 
     @property
     def is_known(self) -> bool:

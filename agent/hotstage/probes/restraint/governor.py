@@ -45,6 +45,7 @@ class Hits:
     stepped: int = 0
     marks: int = 0
     nvtx: int = 0
+    page_faults: int = 0
     cpu_ns: int = 0
 
     def since(self, before: Hits) -> Hits:
@@ -53,7 +54,7 @@ class Hits:
             self.at_ns - before.at_ns,
             *(
                 max(0, getattr(self, name) - getattr(before, name))
-                for name in ("launches", "timed", "kept", "stepped", "marks", "nvtx", "cpu_ns")
+                for name in ("launches", "timed", "kept", "stepped", "marks", "nvtx", "page_faults", "cpu_ns")
             ),
         )
 
@@ -118,6 +119,8 @@ def cost_ns(hits: Hits, costs: Costs, level: Level) -> float | None:
         (hits.marks, costs.mark),
         (hits.nvtx, costs.nvtx),
         (hits.stepped, costs.step),
+        # nobody's page faults are counted while any process is below this level
+        (hits.page_faults if level is Level.full else 0, costs.page_fault),
     )
     if any(count and cost is None for count, cost in parts):
         return None
@@ -188,6 +191,16 @@ class Governor:
         for known in self._known.values():
             known.window.clear()
             known.ratio = known.cores = None
+
+    def spared(self) -> str | None:
+        """Why page faults are not to be counted: a tracepoint is no process's own, so the first step of any
+        process takes it from all; None while every process is at level `full`.
+        """
+        below = [(pid, known.steps) for pid, known in self._known.items() if known.steps.level > Level.full]
+        if not below:
+            return None
+        pid, steps = below[0]
+        return f"process {pid} is at level {steps.level.name}: {steps.reason}"
 
     def view(self) -> GovernorView:
         """As of the last second; the dearest process first."""

@@ -25,11 +25,12 @@ from hotstage.probes.loader.base import Loader
 from hotstage.probes.maps.guarded import GuardedMaps
 from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.maps.levels import Level, LevelMaps, rest
+from hotstage.probes.page_faults import Price
 from hotstage.probes.restraint.books import RestrainedAttachments
 from hotstage.probes.restraint.costs import Costs, calibrate
 from hotstage.probes.restraint.deny import DenyList, HostVersions
 from hotstage.probes.restraint.governor import CallClasses, Governor, GovernorView, Hits, Step, cpu_of
-from hotstage.probes.samples import CallSample, FastSample
+from hotstage.probes.samples import CallSample, FastSample, SchedulingSample
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +55,18 @@ class Restraint:
         self.denies = DenyList.of(config.deny, HostVersions.read()).refusal
         """Why a library must not be probed; None: it may be."""
 
-    def loaded(self, loader: Loader, fds: Mapping[str, int], maps: KernelMaps) -> None:
-        """The programs are in the kernel and attached to nothing: measure what they cost."""
+    def loaded(
+        self, loader: Loader, fds: Mapping[str, int], maps: KernelMaps, page_fault: Price | None = None
+    ) -> None:
+        """The programs are in the kernel and attached to nothing: measure what they cost; `page_fault` was
+        measured before, where they are counted.
+        """
         self._levels, self._threads_fd = LevelMaps(fds), fds["threads"]
         with_nvtx = self._config.nvtx_torch
-        self._governor.costs = calibrate(loader, maps, self._levels, self._clock, with_nvtx=with_nvtx)
+        costs = calibrate(loader, maps, self._levels, self._clock, with_nvtx=with_nvtx)
+        if page_fault is not None:
+            costs = replace(costs, page_fault=page_fault.followed, other_page_fault=page_fault.others)
+        self._governor.costs = costs
 
     def follow(self, books: RestrainedAttachments, guarded: GuardedMaps, counted: Counted) -> None:
         """What is held back from now on, and where calls in flight are counted that nobody will see end."""
@@ -104,7 +112,9 @@ class Restraint:
         """The sample, marked where nothing new can be in it."""
         return sample if self._off is None else replace(sample, is_blind=True)
 
-    def govern(self, sample: CallSample, pids: Collection[int]) -> list[Step]:
+    def govern(
+        self, sample: CallSample, pids: Collection[int], scheduling: SchedulingSample | None = None
+    ) -> list[Step]:
         """Once a second: what each process's probes cost, and the steps that follow. The kernel's levels are
         set at once; taking probes out or back is done beside the caller.
         """
@@ -116,13 +126,17 @@ class Restraint:
             return []
         counted = self._classes.hits(sample.keys, sample.stats, books.stepped_calls, sample.at_ns)
         marked = levels.hits()
+        faults = scheduling.page_faults_by_pid() if scheduling is not None else {}
         hits: dict[int, tuple[int, Hits]] = {}
         for pid in pids:
             if (cpu := cpu_of(Path(self._config.proc_root), pid)) is None:
                 continue
             marks, nvtx = marked.get(pid, (0, 0))
             found = counted.get(pid, Hits(sample.at_ns))
-            hits[pid] = cpu[0], replace(found, cpu_ns=cpu[1], marks=marks, nvtx=nvtx)
+            hits[pid] = (
+                cpu[0],
+                replace(found, cpu_ns=cpu[1], marks=marks, nvtx=nvtx, page_faults=faults.get(pid, 0)),
+            )
         steps = self._governor.advance(sample.at_ns, hits)
         for step in steps:
             self._carry_out(step, levels)
@@ -138,6 +152,11 @@ class Restraint:
         """Probe it again: a new epoch."""
         if (books := self._books) is not None:
             books.restore(pid)
+
+    @property
+    def spared(self) -> str | None:
+        """Why page faults are not to be counted for now; None: no process is below level `full`."""
+        return self._governor.spared()
 
     def view(self) -> GovernorView:
         """What the governor knows; of no process while nothing is attached."""

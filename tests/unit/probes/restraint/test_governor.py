@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hotstage.config.governor import GovernorConfig
@@ -24,6 +26,23 @@ def test_each_class_costs_its_own_and_levels_take_away_what_they_take():
     assert cost_ns(hits, COSTS, Level.no_stacks) == rest + 7 * 1100
     assert cost_ns(hits, COSTS, Level.tails_only) == rest + 7 * 1000
     assert cost_ns(hits, COSTS, Level.counts_only) == rest + 5 * 700 + 2 * 1000
+
+
+def test_page_faults_cost_until_the_first_step_of_any_process_takes_them_from_all():
+    costs = replace(COSTS, page_fault=200, other_page_fault=50)
+    hits = Hits(S, page_faults=1000)
+    assert cost_ns(hits, costs, Level.full) == 200_000
+    assert cost_ns(hits, costs, Level.no_stacks) == 0
+    assert cost_ns(hits, COSTS, Level.full) is None
+    governor = Governor(GovernorConfig(window_seconds=2, ignored_cores=0.001), costs)
+    for second in range(1, 6):
+        busy = Hits(second * S, page_faults=second * 500_000, cpu_ns=second * S)
+        governor.advance(second * S, {7: (1, busy), 8: (1, Hits(second * S, cpu_ns=second * S))})
+        if second == 1:
+            assert governor.spared() is None
+    assert "process 7 is at level no_stacks" in governor.spared()
+    governor.advance(6 * S, {8: (1, Hits(6 * S, cpu_ns=6 * S))})
+    assert governor.spared() is None
 
 
 def test_what_was_not_calibrated_is_unknown_and_never_a_guess():
