@@ -30,7 +30,7 @@ from hotstage.probes.trial.report import AddressAudit, PlacementVerdict, TrialRe
 
 DEADLINE_NS = 300_000_000
 """For all of one trial: a new library is attached within half a second."""
-START_NS = 400_000_000
+START_NS = 200_000_000
 """While the agent starts, trials may begin for so long: what comes later is attached untried."""
 _OWN_LINGER_NS = 1_000_000_000
 """News of a process that has ended may still be on its way."""
