@@ -36,16 +36,23 @@ def levels_of(probes: Probes) -> LevelMaps:
     return LevelMaps({name: probes.loader.map_fd(name) for name in names})
 
 
-def test_costs_are_measured_and_leave_nothing_behind(probes: Probes) -> None:
+@pytest.mark.parametrize("with_nvtx", [True, False])
+def test_costs_are_measured_and_leave_nothing_behind(probes: Probes, with_nvtx: bool) -> None:
     before = len(probes.maps.calls()[0])
-    costs = calibrate(probes.loader, probes.maps, levels_of(probes), SystemClock(), with_nvtx=True)
+    lost = probes.losses()
+    costs = calibrate(probes.loader, probes.maps, levels_of(probes), SystemClock(), with_nvtx=with_nvtx)
+    print(costs)
     assert costs.is_known and costs.basis.startswith("calibrated on this host at 20")
     assert costs.launch is not None and costs.timed is not None and costs.timed_counts is not None
     assert 20 < costs.launch < 50_000
     assert costs.timed > 1.2 * costs.launch
     assert costs.timed_counts < costs.timed
-    assert costs.mark is not None and costs.nvtx is not None and costs.step is not None
-    assert len(probes.maps.calls()[0]) == before
+    assert costs.mark is not None and (costs.nvtx is not None) is with_nvtx and costs.step is not None
+    assert costs.sample is not None and 0 < costs.sample < costs.launch
+    assert costs.told is not None and costs.told_bare is not None
+    assert 20 < costs.told_bare < costs.told < 50_000
+    assert len(probes.maps.calls()[0]) == before and probes.losses() == lost
+    assert not len(probes.maps.read_fast(0).events) and not len(probes.maps.names.drain_stacks())
 
 
 def test_counts_are_exact_through_every_change_of_level(probes: Probes, workload: Workload) -> None:

@@ -13,6 +13,8 @@ _TOLD = {
     "timed_counts": "timed at counts_only",
     "mark": "mark",
     "nvtx": "NVTX push or pop",
+    "page_fault": "page fault of a followed thread",
+    "other_page_fault": "of any other",
     "step": "more for a stepped instruction",
     "sample": "more for a launch whose kernel is looked at",
     "told_bare": "more for a slow or failing call",

@@ -115,7 +115,7 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
             ge=0,
             le=1024,
             description="launches are told by kernel from one in so many, at random gaps; 1 looks at each, "
-            "some 0.1 µs, 0 at none",
+            "0 at none; a look costs some 0.05 µs, which is measured at the start, too",
         ),
     ] = 16
     kernel_series: Annotated[
@@ -130,8 +130,8 @@ class ProbesConfig(Section, frozen=True, kw_only=True):
     stacks: Annotated[
         bool,
         Meta(
-            description="user stacks of slow and failing calls, at most 100 a second by one thread, some "
-            "1 µs each"
+            description="user stacks of slow and failing calls, at most 100 a second by one thread; what one "
+            "costs is measured at the start, 1.2 µs for the deepest on Linux 6.18"
         ),
     ] = True
     custom_directory: Annotated[

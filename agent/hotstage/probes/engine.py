@@ -216,12 +216,12 @@ class ProbeEngine:
         self.ledger.start(maps, is_torch_followed=config.torch_memory)
         slow_ns = int(config.slow_call_seconds * 1e9)
         maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=slow_ns, event_gap_ns=_EVENT_GAP_NS)
-        self.names.start(maps.names, maps.inference)
         if config.scheduler:
             self.scheduler.start(loaded.maps, maps.histograms, threads=config.threads)
         if config.page_faults:
             self.scheduler.start_page_faults(loaded.maps)
         self.restraint.loaded(self._loader, loaded.maps, maps, self.scheduler.page_faults.price)
+        self.names.start(maps.names, maps.inference)
         self._epoch_ns = self._clock.monotonic_ns()
 
     def _follow(self) -> None:

@@ -15,6 +15,7 @@ from hotstage.cli.bench.slices import METHOD, Measured, measure
 from hotstage.cli.bench.switches import measure_switches
 from hotstage.cli.bench.targets import host_facts, opened, simulated_libcuda
 from hotstage.cli.bench.variants import MEANINGS
+from hotstage.cli.call_costs import cost_of_a_call
 from hotstage.cli.terminal import print_json, print_table
 from hotstage.errors import PreflightError
 from hotstage.probes.catalogue.cuda_driver import CUDA_DRIVER
@@ -68,6 +69,7 @@ def overhead_report(rung: Rung | None, rounds: int) -> dict[str, Any]:
         "method": METHOD,
         "variants": [_variant(row, minimum) for row in run.measured],
         "not_measured": dict(run.absent),
+        "governor_costs": run.costs.as_json(),
         "placement": placement,
         "switches": _switches(rounds),
         "exact": run.made == run.counted and run.lost == 0,
@@ -154,6 +156,7 @@ def _print(report: dict[str, Any]) -> None:
     for row in report["switches"]:
         added = "" if row["added_ns"] is None else f", {row['added_ns']:+.0f} ns to an empty program"
         click.echo(f"context switch, {row['name']}: {row['ns_min']:.0f} ns{added}")
+    click.echo(f"what the governor reckons with: {cost_of_a_call(report['governor_costs'])}")
     for name, reason in report["not_measured"].items():
         click.echo(f"not measured: {name}: {reason}")
     verdict = "within" if report["within_budget"] else "NOT within"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hotstage.cli.bench.peers import peers
 from hotstage.cli.bench.targets import Target, compiled, opened
 from hotstage.cli.bench.variants import HEAD_CALLS, Variant, of_wait, reference_types, variants
+from hotstage.clock import SystemClock
 from hotstage.errors import HotstageError
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.spec import call_spec_table
@@ -27,6 +28,8 @@ from hotstage.probes.loader.base import Link, LoadedPrograms, MapSizes, PointKin
 from hotstage.probes.loader.libbpf import OBJECTS, LibbpfLoader
 from hotstage.probes.loader.libbpf_object import Libbpf
 from hotstage.probes.maps.kernel import KernelMaps
+from hotstage.probes.maps.levels import LevelMaps
+from hotstage.probes.restraint.costs import Costs, calibrate
 
 CALLS_PER_SLICE = 1000
 VISION_IMAGE = 8 | 1 << 8
@@ -56,6 +59,8 @@ class Run:
     lost: int
     absent: Mapping[str, str]
     """Variants that could not be measured, and why."""
+    costs: Costs
+    """What the agent's governor would reckon with on this host."""
 
 
 def measure(rung: Rung | None, rounds: int) -> Run:
@@ -71,6 +76,7 @@ def measure(rung: Rung | None, rounds: int) -> Run:
         maps = KernelMaps(loaded.maps)
         stack.callback(maps.close)
         maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=0, event_gap_ns=0)
+        costs = calibrate(loader, maps, LevelMaps(loaded.maps), SystemClock(), with_nvtx=True)
         folder = stack.enter_context(compiled("twins.S", "slices.c"))
         target = stack.enter_context(opened(folder / "libtwins.so", "twins"))
         every = variants(loaded.rung)
@@ -78,7 +84,7 @@ def measure(rung: Rung | None, rounds: int) -> Run:
         present = [variant for variant in every if variant.name not in absent]
         stack.callback(links.detach, _attach(programs, target, present))
         pid, slices = _run_slices(folder, present, rounds)
-        return _result(loaded.rung, maps, pid, present, slices, rounds, absent)
+        return _result(loaded.rung, maps, pid, present, slices, rounds, absent, costs)
 
 
 def _attach(programs: LoadedPrograms, target: Target, present: Sequence[Variant]) -> list[Link]:
@@ -133,6 +139,7 @@ def _result(
     slices: NDArray[np.float64],
     rounds: int,
     absent: Mapping[str, str],
+    costs: Costs,
 ) -> Run:
     sample = maps.read_slow(0)
     counted = int(sample.stats["count"][sample.keys["tgid"] == pid].sum())
@@ -148,4 +155,5 @@ def _result(
         counted=counted,
         lost=sum(maps.losses().values()),
         absent=absent,
+        costs=costs,
     )

@@ -135,6 +135,10 @@ class KernelMaps:
             row["shares"][0, share] = max(1, entries // _PROCESS_SHARE)
         self._move_generation()
 
+    def limits(self) -> dict[str, int]:
+        """As `set_limits` takes them."""
+        return {name: int(self._settings[name][0]) for name in ("slow_call_ns", "event_gap_ns")}
+
     def _shared_entries(self) -> dict[int, int]:
         """Entries of the maps of `process_shares`, by `Share`."""
         functions, counts, streams = self.inference.capacities()

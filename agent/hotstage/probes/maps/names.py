@@ -80,6 +80,7 @@ class NamesMaps:
         self._stacks = RingReader(fds["call_stacks"])
         self._lock = threading.Lock()
         self.launch_gap = 0
+        self.takes_stacks = False
 
     def prepare(self, *, launch_gap: int, takes_stacks: bool) -> None:
         """Before anything is attached. `launch_gap` 1: each launch is looked at; 0: none is."""
@@ -87,7 +88,7 @@ class NamesMaps:
         row["launch_gap"], row["takes_stacks"] = launch_gap, takes_stacks
         row["kernels_per_process"] = max(1, self._kernels.capacity // _PROCESS_SHARE)
         bpf.update(self._settings_fd, struct.pack("<I", 0), row.tobytes())
-        self.launch_gap = launch_gap
+        self.launch_gap, self.takes_stacks = launch_gap, takes_stacks
 
     def kernels(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """KERNEL_KEY_DTYPE and KERNEL_STATE_DTYPE (N,), copies, as of now; of a host function with the name

@@ -46,6 +46,8 @@ class Hits:
     marks: int = 0
     nvtx: int = 0
     page_faults: int = 0
+    told: int = 0
+    """Slow and failing ones of all these, told one by one."""
     cpu_ns: int = 0
 
     def since(self, before: Hits) -> Hits:
@@ -54,7 +56,10 @@ class Hits:
             self.at_ns - before.at_ns,
             *(
                 max(0, getattr(self, name) - getattr(before, name))
-                for name in ("launches", "timed", "kept", "stepped", "marks", "nvtx", "page_faults", "cpu_ns")
+                for name in (
+                    *("launches", "timed", "kept", "stepped", "marks", "nvtx", "page_faults", "told"),
+                    "cpu_ns",
+                )
             ),
         )
 
@@ -121,6 +126,7 @@ def cost_ns(hits: Hits, costs: Costs, level: Level) -> float | None:
         (hits.stepped, costs.step),
         # nobody's page faults are counted while any process is below this level
         (hits.page_faults if level is Level.full else 0, costs.page_fault),
+        (hits.told, costs.told if level < Level.no_stacks else costs.told_bare),
     )
     if any(count and cost is None for count, cost in parts):
         return None

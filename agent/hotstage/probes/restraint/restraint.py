@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +48,7 @@ class Restraint:
         self._governor = Governor(governor or GovernorConfig(), Costs("not calibrated: nothing is loaded"))
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
+        self._told: Counter[int] = Counter()
         self._off: str | None = None
         self._lock = threading.Lock()
         self._books: RestrainedAttachments | None = None
@@ -62,10 +64,18 @@ class Restraint:
         measured before, where they are counted.
         """
         self._levels, self._threads_fd = LevelMaps(fds), fds["threads"]
-        with_nvtx = self._config.nvtx_torch
-        costs = calibrate(loader, maps, self._levels, self._clock, with_nvtx=with_nvtx)
+        costs = calibrate(
+            loader,
+            maps,
+            self._levels,
+            self._clock,
+            launch_gap=self._config.kernel_gap,
+            with_nvtx=self._config.nvtx_torch,
+        )
         if page_fault is not None:
             costs = replace(costs, page_fault=page_fault.followed, other_page_fault=page_fault.others)
+        if not self._config.stacks:
+            costs = replace(costs, told=costs.told_bare)
         self._governor.costs = costs
 
     def follow(self, books: RestrainedAttachments, guarded: GuardedMaps, counted: Counted) -> None:
@@ -109,7 +119,8 @@ class Restraint:
                 self._watch.look_anew()
 
     def judged(self, sample: FastSample) -> FastSample:
-        """The sample, marked where nothing new can be in it."""
+        """The sample, marked where nothing new can be in it. Its told calls are noted for their cost."""
+        self._told.update(sample.events["tgid"].tolist())
         return sample if self._off is None else replace(sample, is_blind=True)
 
     def govern(
@@ -133,10 +144,9 @@ class Restraint:
                 continue
             marks, nvtx = marked.get(pid, (0, 0))
             found = counted.get(pid, Hits(sample.at_ns))
-            hits[pid] = (
-                cpu[0],
-                replace(found, cpu_ns=cpu[1], marks=marks, nvtx=nvtx, page_faults=faults.get(pid, 0)),
-            )
+            more = {"page_faults": faults.get(pid, 0), "told": self._told[pid]}
+            hits[pid] = cpu[0], replace(found, cpu_ns=cpu[1], marks=marks, nvtx=nvtx, **more)
+        self._told = Counter({pid: self._told[pid] for pid in hits})
         steps = self._governor.advance(sample.at_ns, hits)
         for step in steps:
             self._carry_out(step, levels)

@@ -22,11 +22,13 @@ _GAP = 64
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """`loop(function, calls, argument)` calls; `plain` begins with an instruction that the kernel emulates
-    (x86-64), `stepped` with one that it steps.
+    """`loop(function, calls, argument)` calls; `deep`, right behind it, puts as many frames around it as its
+    fourth argument says; `plain` begins with an instruction that the kernel emulates (x86-64), `stepped` with
+    one that it steps.
     """
 
     loop: bytes
+    deep: bytes
     plain: bytes
     stepped: bytes
 
@@ -36,6 +38,8 @@ _CODE = {
         # push rbx, r12, r13; mov rbx, rdi; mov r12, rsi; mov r13, rdx; 1: mov rdi, r13; xor esi, esi;
         # call rbx; dec r12; jnz 1b; pop r13, r12, rbx; ret
         loop=bytes.fromhex("5341544155 4889fb 4989f4 4989d5 4c89ef 31f6 ffd3 49ffcc 75f4 415d 415c 5b c3"),
+        # push rbp; mov rbp, rsp; dec ecx; js 1f; call deep; pop rbp; ret; 1: call loop; pop rbp; ret
+        deep=bytes.fromhex("55 4889e5 ffc9 7807 e8f3ffffff 5d c3 e8acffffff 5d c3"),
         plain=bytes.fromhex("55488d04375dc3"),  # push rbp; lea rax, [rdi+rsi]; pop rbp; ret
         stepped=bytes.fromhex("4889f8c3"),  # mov rax, rdi; ret
     ),
@@ -48,6 +52,14 @@ _CODE = {
                 *(0xA9BD7BFD, 0xA90153F3, 0xF90013F5, 0xAA0003F3, 0xAA0103F4, 0xAA0203F5),
                 *(0xAA1503E0, 0xAA1F03E1, 0xD63F0260, 0xF1000694, 0x54FFFF81),
                 *(0xF94013F5, 0xA94153F3, 0xA8C37BFD, 0xD65F03C0),
+            )
+        ),
+        # stp x29, x30; mov x29, sp; subs w3, w3, #1; b.mi 1f; bl deep; ldp; ret; 1: bl loop; ldp; ret
+        deep=b"".join(
+            word.to_bytes(4, "little")
+            for word in (
+                *(0xA9BF7BFD, 0x910003FD, 0x71000463, 0x54000084, 0x97FFFFFC, 0xA8C17BFD, 0xD65F03C0),
+                *(0x97FFFFE9, 0xA8C17BFD, 0xD65F03C0),
             )
         ),
         plain=bytes.fromhex("0000018bc0035fd6"),  # add x0, x0, x1; ret
@@ -63,10 +75,10 @@ class Twins:
 
     def __init__(self, plain: int, stepped: int) -> None:
         code = _CODE[platform.machine()]
-        parts = [code.loop, *[code.plain] * plain, *[code.stepped] * stepped]
+        parts = [code.loop, code.deep, *[code.plain] * plain, *[code.stepped] * stepped]
         text = b"".join(part.ljust(_GAP, b"\0") for part in parts).ljust(_PAGE, b"\0")
-        self.plain = [_GAP * (1 + at) for at in range(plain)]
-        self.stepped = [_GAP * (1 + plain + at) for at in range(stepped)]
+        self.plain = [_GAP * (2 + at) for at in range(plain)]
+        self.stepped = [_GAP * (2 + plain + at) for at in range(stepped)]
         fd = os.memfd_create("hotstage-twins", os.MFD_CLOEXEC)
         try:
             os.write(fd, text)
@@ -81,14 +93,19 @@ class Twins:
         )
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p)
         self._loop = kind(self._memory)
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_int)
+        self._deep = kind(self._memory + _GAP)
         self._name = ctypes.create_string_buffer(b"hotstage twin")
 
-    def slice_ns(self, offset: int, calls: int, word: int | None = None) -> int:
-        """Time of so many calls; their argument is `word`, or a string's address."""
+    def slice_ns(self, offset: int, calls: int, word: int | None = None, depth: int = 0) -> int:
+        """Time of so many calls, `depth` frames around; their argument is `word`, or a string's address."""
         argument = ctypes.addressof(self._name) if word is None else word
         function = self._memory + offset
         began = time.perf_counter_ns()
-        self._loop(function, calls, argument)
+        if depth:
+            self._deep(function, calls, argument, depth)
+        else:
+            self._loop(function, calls, argument)
         return time.perf_counter_ns() - began
 
     def close(self) -> None:

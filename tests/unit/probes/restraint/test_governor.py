@@ -15,8 +15,9 @@ from hotstage.probes.restraint.governor import CallClasses, Governor, Hits, cost
 
 S = 1_000_000_000
 COSTS = Costs(
-    "by hand", launch=600, timed=1100, timed_tails=1000, timed_counts=700, mark=650, nvtx=500, step=9000
-)
+    "by hand", launch=600, timed=1100, timed_tails=1000, timed_counts=700, mark=650, nvtx=500, step=9000,
+    told=2500, told_bare=400,
+)  # fmt: skip
 
 
 def test_each_class_costs_its_own_and_levels_take_away_what_they_take():
@@ -26,6 +27,8 @@ def test_each_class_costs_its_own_and_levels_take_away_what_they_take():
     assert cost_ns(hits, COSTS, Level.no_stacks) == rest + 7 * 1100
     assert cost_ns(hits, COSTS, Level.tails_only) == rest + 7 * 1000
     assert cost_ns(hits, COSTS, Level.counts_only) == rest + 5 * 700 + 2 * 1000
+    assert cost_ns(Hits(S, told=3), COSTS, Level.full) == 3 * 2500
+    assert cost_ns(Hits(S, told=3), COSTS, Level.no_stacks) == 3 * 400
 
 
 def test_page_faults_cost_until_the_first_step_of_any_process_takes_them_from_all():
