@@ -111,3 +111,10 @@ def assert_tried(library: LibraryCoverage, function: str) -> None:
     assert trial is not None and trial.placement is PlacementVerdict.VERIFIED, trial
     assert trial.functions == (function,) and trial.calls == 11 and trial.reason is None
     print(f"{library.path}: {trial.calls} calls of {function} in {trial.seconds * 1e3:.0f} ms")
+
+
+def assert_untried(library: LibraryCoverage, reason: str) -> None:
+    """Its trial could not say anything, and says why."""
+    trial = library.trial
+    assert trial is not None and trial.placement is PlacementVerdict.UNVERIFIED, trial
+    assert trial.reason is not None and reason in trial.reason and trial.calls == 0, trial

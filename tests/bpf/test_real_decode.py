@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.bpf.conftest import SOURCES
-from tests.bpf.real_libraries import assert_tried, fetch, libraries_of
+from tests.bpf.real_libraries import assert_untried, fetch, libraries_of
 from tests.bpf.targets import wait_until
 
 from hotstage.clock import SystemClock
@@ -58,7 +58,8 @@ def test_a_film_is_decoded_as_it_is_counted(packages: Path, engine: ProbeEngine,
         assert program.stdout.readline() == "ready\n"
         wait_until(lambda: _covered(engine, program.pid) >= KINDS, "FFmpeg is attached")
         (codec,) = libraries_of(engine, program.pid, "libavcodec")
-        assert_tried(codec, "avcodec_version")
+        # Its neighbours stand beside it under names of the wheel's own, out of the trial's reach
+        assert_untried(codec, "it cannot be loaded here: lib")
         program.stdin.write("\n")
         program.stdin.flush()
         assert program.stdout.readline() == "50 20\n"
