@@ -22,6 +22,7 @@ from hotstage.host.pressure import PressureReader
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.loader.base import MapSizes, Rung
 from hotstage.probes.maps.layout import NO_STAGE
+from hotstage.probes.page_faults import PageFaults
 from hotstage.probes.scheduler import SHARED_MAPS, Scheduler
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,6 +30,7 @@ from targets import wait_until
 
 PREPROCESS, VISION, DECODE = 3, 8, 13
 IMAGE = 1
+PAGES = 4099
 CPU = max(os.sched_getaffinity(0))
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -268,6 +270,54 @@ def test_beyond_the_map_threads_are_lost_by_name(build: Build, objects: Path, pr
         assert probes.losses()["lost_scheduling"] >= 3
 
 
+def test_page_faults_are_those_that_getrusage_tells(
+    start: Callable[[], Target], watch: Watch, tmp_path: Path
+) -> None:
+    target, faults = start(), watch.scheduler.page_faults
+    fds = {name: watch.probes.loader.map_fd(name) for name in SHARED_MAPS}
+    told = tmp_path / "told"
+
+    def touched(pages: int, stage: int) -> int:
+        target.do("faults", told, pages, stage)
+        return int(told.read_text())
+
+    assert watch.read().page_fault_epoch is None
+    watch.scheduler.start_page_faults(fds)
+    try:
+        assert faults.side.state == "watching", faults.side
+        touched(7, PREPROCESS)  # code and libraries are in memory from here on
+        truth = touched(PAGES, VISION)
+        row = target.stage(VISION)
+        assert row is not None
+        assert truth == row["page_faults"] == PAGES
+        assert watch.read().page_faults_by_pid()[target.pid] >= PAGES
+        assert faults.price is not None
+        assert 0 < faults.price.followed < 100_000
+        assert os.getpid() not in watch.read().page_faults_by_pid()
+
+        epoch = watch.read().page_fault_epoch
+        faults.hold("test", "a test")
+        assert (faults.side.state, faults.side.reason) == ("off", "a test")
+        assert watch.read().page_fault_epoch is None
+        touched(PAGES, VISION)
+        faults.hold("test", None)
+        row = target.stage(VISION)
+        assert row is not None
+        assert row["page_faults"] == PAGES
+        assert watch.read().page_fault_epoch not in (None, epoch)
+    finally:
+        faults.close()
+
+
+def test_a_kernel_without_the_tracepoint_says_so(tmp_path: Path) -> None:
+    (tmp_path / "vmlinux").write_bytes(b"\0btf_trace_page_fault_kernel\0")
+    faults = PageFaults(btf=tmp_path / "vmlinux")
+    faults.start({})
+    assert faults.side.state == "off"
+    assert "no tracepoint exceptions:page_fault_user" in (faults.side.reason or "")
+    assert faults.epoch is None
+
+
 def test_between_two_epochs_nothing_is_counted(start: Callable[[], Target], watch: Watch) -> None:
     target = start()
     target.do("stage", "-", PREPROCESS, IMAGE)
@@ -289,15 +339,22 @@ def test_the_engine_says_whether_it_watches_and_obeys_what_holds_it_back(
 ) -> None:
     (tmp_path / "4242").mkdir()
     for is_wanted in (False, True):
-        config = ProbesConfig(scheduler=is_wanted, xid=False, driver=False, proc_root=str(tmp_path))
+        config = ProbesConfig(
+            scheduler=is_wanted, page_faults=True, xid=False, driver=False, proc_root=str(tmp_path)
+        )
         engine = ProbeEngine(config, SystemClock())
         engine.start()
         try:
             side = engine.coverage().scheduler
             assert side.state == ("watching" if is_wanted else "off")
             assert (side.reason is None) == is_wanted
+            faults = engine.coverage().page_faults
+            assert faults.state == side.state
             if not is_wanted:
+                assert "needs [probes] scheduler" in (faults.reason or "")
                 continue
+            costs = engine.restraint.view().costs
+            assert costs.page_fault is not None and costs.page_fault >= 0
             assert engine.coverage().map_bytes["cpu_threads"] > 0
             engine.restraint.let_go("a test")
             engine.read_slow()
@@ -305,9 +362,10 @@ def test_the_engine_says_whether_it_watches_and_obeys_what_holds_it_back(
                 "off",
                 "a test",
             )
+            assert engine.coverage().page_faults.reason == "a test"
             engine.restraint.take_up()
             engine.read_slow()
-            assert engine.coverage().scheduler.state == "watching"
+            assert engine.coverage().scheduler.state == engine.coverage().page_faults.state == "watching"
         finally:
             engine.close()
 

@@ -121,6 +121,7 @@ def measure(programs: TypedTracepoints, shared: Mapping[str, int]) -> Price:
             taken = {"untraced": _fault_ns(pages)}
             programs.attach()
             try:
+                _fault_ns(pages)  # the first ones after an attach pay for code that is cold
                 taken["others"] = _fault_ns(pages)
                 with followed(shared):
                     taken["followed"] = _fault_ns(pages)

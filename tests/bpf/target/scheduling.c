@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -95,6 +96,28 @@ static void touch(uint64_t mib)
 	munmap(memory, bytes);
 }
 
+/* Touches so many fresh pages in that stage, and writes what getrusage says of it into a file. */
+static void faults(const char *path, uint64_t pages, uint64_t stage)
+{
+	size_t bytes = pages * 4096;
+	char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct rusage before, after;
+	FILE *file;
+
+	if (memory == MAP_FAILED || madvise(memory, bytes, MADV_NOHUGEPAGE))
+		exit(3);
+	hotstage_mark_stage_begin(WORD(stage, 1), 0, 0);
+	getrusage(RUSAGE_THREAD, &before);
+	for (size_t i = 0; i < bytes; i += 4096)
+		memory[i] = 1;
+	getrusage(RUSAGE_THREAD, &after);
+	hotstage_mark_stage_begin(WORD(0, 0), 0, 0);
+	munmap(memory, bytes);
+	file = fopen(path, "w");
+	fprintf(file, "%ld", after.ru_minflt - before.ru_minflt + after.ru_majflt - before.ru_majflt);
+	fclose(file);
+}
+
 /* Reads a file again and again: its pages are what a small cgroup has to give back. */
 static void reread(const char *path, uint64_t times)
 {
@@ -134,6 +157,8 @@ static void obey(const char *verb, const char *name, uint64_t a, uint64_t b)
 		short_lives(a);
 	else if (!strcmp(verb, "touch"))
 		touch(a);
+	else if (!strcmp(verb, "faults"))
+		faults(name, a, b);
 	else if (!strcmp(verb, "reread"))
 		reread(name, a);
 	else
