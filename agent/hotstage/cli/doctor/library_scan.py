@@ -20,7 +20,7 @@ from hotstage.errors import AttachError
 from hotstage.host.containers import container_of
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.spec import Tier
-from hotstage.probes.discovery.libraries import is_library, library_kind
+from hotstage.probes.discovery.libraries import ParsedLibrary, is_library, library_kind
 from hotstage.probes.discovery.lookups import Lookups, Outcome
 from hotstage.probes.discovery.processes import (
     Mapping,
@@ -29,11 +29,13 @@ from hotstage.probes.discovery.processes import (
     distinct_files,
     printable,
 )
-from hotstage.probes.discovery.targets import MissedSymbol, discard_candidate, inspect_library
+from hotstage.probes.discovery.targets import Candidate, MissedSymbol, discard_candidate, inspect_library
+from hotstage.probes.loader.base import AttachPoint
 from hotstage.probes.trial.harmless import NOTHING_HARMLESS, functions_by_rule, why_not
 
 LOOK_SECONDS = 1.0
 SCAN_SECONDS = 1.8
+Points = tuple[AttachPoint, ...]
 FileKey = tuple[tuple[int, int], int]
 
 
@@ -244,7 +246,13 @@ def _inspecting(host: Host, pid: int, mapping: Mapping) -> Callable[[], Plan]:
     proc, fast, tier = host.proc, host.config.probes.fast_placement, Tier[host.config.probes.tier]
 
     def inspect() -> Plan:
-        candidate = inspect_library(proc, pid, mapping, fast_placement=fast, tier=tier)
+        harmless: list[str] = []
+
+        def note(parsed: ParsedLibrary, points: Points) -> tuple[Points, None]:
+            harmless.extend(functions_by_rule(parsed).values())
+            return points, None
+
+        candidate = inspect_library(proc, pid, mapping, fast_placement=fast, tier=tier, try_out=note)
         try:
             kind = candidate.parsed.library.kind
             known = next((spec for spec in LIBRARIES if spec.kind == kind), None)
@@ -257,13 +265,19 @@ def _inspecting(host: Host, pid: int, mapping: Mapping) -> Callable[[], Plan]:
                 missed=candidate.missed,
                 is_patched=candidate.is_patched if _may_read_memory(proc, pid) else None,
                 is_unlinked=candidate.parsed.unlinked,
-                tried_by=(functions := tuple(functions_by_rule(candidate.parsed).values())),
-                untried=why_not(kind) or (None if functions else NOTHING_HARMLESS),
+                tried_by=tuple(harmless),
+                untried=why_not(kind) or _untried(harmless, candidate),
             )
         finally:
             discard_candidate(candidate)
 
     return inspect
+
+
+def _untried(harmless: list[str], candidate: Candidate) -> str | None:
+    if harmless:
+        return None
+    return "it carries probes already" if candidate.is_patched else NOTHING_HARMLESS
 
 
 def _may_read_memory(proc: Path, pid: int) -> bool:

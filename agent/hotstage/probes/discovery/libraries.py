@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hotstage.config.settings import ProbesConfig
 from hotstage.errors import AttachError
-from hotstage.probes.catalogue.onnxruntime import ONNX_RUNTIME
+from hotstage.probes.catalogue.onnxruntime import BASE_FUNCTION, ONNX_RUNTIME
 from hotstage.probes.catalogue.torch_allocator import TORCH_REQUESTS
 from hotstage.probes.catalogue.torch_nvtx import TORCH_NVTX
 from hotstage.probes.discovery.api_table import ApiTable, read_api_table
@@ -121,7 +121,9 @@ def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
         table, refused = None, dict[str, str]()
         if kind == ONNX_RUNTIME.kind:
             table, functions, refused = read_api_table(fd, elf, ONNX_RUNTIME.calls)
-            elf = replace(elf, functions=functions)
+            # What hands the table out is no row of it, and is what a trial calls
+            base = {name: each for name, each in elf.functions.items() if name == BASE_FUNCTION}
+            elf = replace(elf, functions={**base, **functions})
         sites = read_sites(fd, elf, _PROBES) if kind == TORCH_REQUESTS.kind else ()
     except (ElfError, OSError) as error:
         os.close(fd)

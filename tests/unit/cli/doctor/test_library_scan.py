@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.driver_library import build_driver
 
 import hotstage_marks
 from hotstage.cli.doctor.finding import Status
@@ -26,11 +27,13 @@ def add_process(host, pid: int, name: str = "python3", maps: str = "", cgroup: s
     host.write({f"proc/{pid}/cgroup": cgroup, f"proc/{pid}/task/{pid}/stat": stat})
 
 
-def map_file(host, pid: int, path: str, *, deleted: bool = False, inode: int | None = None) -> str:
+def map_file(
+    host, pid: int, path: str, *, deleted: bool = False, inode: int | None = None, library: Path = LIBRARY
+) -> str:
     """A line of `maps`; the file is a copy of a real library, as the process sees it in its own root."""
     file = host.root / f"proc/{pid}/root" / path.lstrip("/")
     file.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(LIBRARY, file)
+    shutil.copy(library, file)
     gone = " (deleted)" if deleted else ""
     return f"7f0000000000-7f0000200000 r-xp 00000000 08:01 {inode or file.stat().st_ino} {path}{gone}\n"
 
@@ -51,6 +54,14 @@ def test_no_process_with_a_library_is_fine(alone, by_name):
     found = by_name(check_libraries(alone))
     assert found["processes"].detail.startswith("looked into 1 process in ")
     assert found["in use"].detail == "none now; hotstage attaches when a process opens one"
+
+
+def test_what_a_trial_would_call_is_read_from_the_library(alone, by_name, tmp_path):
+    built = build_driver(tmp_path / "built")
+    add_process(alone, 100, maps=map_file(alone, 100, "/usr/lib/libcuda.so.1", library=built))
+    finding = by_name(check_libraries(alone))["libcuda"]
+    assert finding.data["trial"]["functions"] == ["cuDriverGetVersion"]
+    assert "a trial calls cuDriverGetVersion in a process of its own first" in finding.detail
 
 
 def test_one_file_is_told_once_with_all_its_users(alone, by_name):
