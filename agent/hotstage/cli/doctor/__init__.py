@@ -35,7 +35,7 @@ START_SECONDS_MAX = 0.6
     help="This group of checks only; repeatable.",
 )
 def doctor(as_json: bool, strict: bool, areas: tuple[str, ...]) -> int:
-    """Look, try, and say what to do; three seconds at most.
+    """Look, try, and say what to do; six seconds at most, some three on a quiet host.
 
     Everything is tried as the user who runs it: with sudo it tells what the agent could do as root, without
     it what this user may. Programs are loaded and linked to a scratch file, tracepoints attached for a
