@@ -191,8 +191,8 @@ def free_port():
 def start(tmp_path, free_port, until):
     started = []
 
-    def begin(ready=True):
-        agent = WholeAgent(tmp_path / "agent", free_port)
+    def begin(ready=True, **settings):
+        agent = WholeAgent(tmp_path / "agent", free_port, **settings)
         started.append(agent)
         if ready:
             until(agent.is_ready, "the agent's readiness")

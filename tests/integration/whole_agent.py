@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 
+_UNGOVERNED = "[governor]\nenabled = false\n"  # a simulation spends its CPU on calls alone
+
 
 class WholeAgent:
     """`hotstage agent` with everything it owns in one directory."""
 
-    def __init__(self, directory, port):
+    def __init__(self, directory, port, more=_UNGOVERNED):
+        """`more`: tables of the configuration beside those that keep it to itself."""
         self.directory, self.port = directory, port
         directory.mkdir(exist_ok=True)
         config = directory / "config.toml"
@@ -22,7 +25,7 @@ class WholeAgent:
             f'[page]\npath = "{directory}/breakers"\n'
             "[devices]\nenabled = false\n"
             f'[probes]\ncustom_directory = "{directory}/probes.d"\n'
-            "[governor]\nenabled = false\n"  # a simulation spends its CPU on calls alone
+            f"{more}"
         )
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hotstage", "--config", str(config), "agent"],
