@@ -15,7 +15,7 @@ import pytest
 from tests.bpf.targets import build_library
 from tests.integration.conftest import PROGRAMS
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.long]
 
 LIMIT, THREADS = 0.02, 24
 SETTINGS = (
