@@ -83,7 +83,7 @@ def engine(make_engine: Callable[[], ProbeEngine]) -> ProbeEngine:
 
 
 def started_in_time(make_engine: Callable[[], ProbeEngine]) -> ProbeEngine:
-    """The first of three that starts in time: what else runs on the machine adds time, and takes none away."""
+    """The first of three that starts in time: what else runs here adds time, and takes none away."""
     for _ in range(3):
         engine = make_engine()
         engine.start()
@@ -91,7 +91,7 @@ def started_in_time(make_engine: Callable[[], ProbeEngine]) -> ProbeEngine:
         if engine.start_seconds <= START_SECONDS:
             return engine
         engine.close()
-    raise AssertionError(f"{engine.start_seconds:.2f} s from the start to everything attached, thrice too long")
+    raise AssertionError(f"{engine.start_seconds:.2f} s from start to all attached, thrice too long")
 
 
 def test_twenty_libraries_with_every_symbol_are_attached_and_let_go_in_time(
