@@ -21,10 +21,11 @@ from support.driver_library import (
 from hotstage.clock import SystemClock
 from hotstage.config.settings import ProbesConfig
 from hotstage.probes.coverage import LibraryCoverage
+from hotstage.probes.discovery.libraries import ParsedLibrary
 from hotstage.probes.engine import ProbeEngine
-from hotstage.probes.loader.base import Rung
+from hotstage.probes.loader.base import AttachPoint, Rung
 from hotstage.probes.trial.canary import CALLS
-from hotstage.probes.trial.report import PlacementVerdict
+from hotstage.probes.trial.report import PlacementVerdict, TrialReport
 from hotstage.probes.trial.subject import NAME
 from hotstage.probes.trial.trials import LibraryTrials
 from hotstage.simhost.build import lay_out
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.kernel
 
 VERIFIED, REFUTED = PlacementVerdict.VERIFIED, PlacementVerdict.REFUTED
 UNVERIFIED = PlacementVerdict.UNVERIFIED
+Points = tuple[AttachPoint, ...]
 HANGS = '__attribute__((constructor)) static void hang(void) { for (;;) __asm__ volatile(""); }'
 
 
@@ -67,14 +69,27 @@ def library_of(engine: ProbeEngine, pid: int) -> LibraryCoverage | None:
     return found[0] if found else None
 
 
+def tried_in_time(
+    parsed: ParsedLibrary, points: Points, rung: Rung = Rung.SESSION
+) -> tuple[Points, TrialReport | None]:
+    """A subject has 0.3 s, which a busy machine may not give it: then once more, five times at most."""
+    for _ in range(5):
+        trials = LibraryTrials(rung, SystemClock())
+        try:
+            tried, report = trials.try_out(parsed, points)
+        finally:
+            trials.close()
+        if report is None or not (report.reason or "").endswith("in time"):
+            break
+    return tried, report
+
+
 @pytest.mark.parametrize("rung", list(Rung))
 def test_a_placement_that_works_is_verified_by_counted_calls(tmp_path: Path, rung: Rung) -> None:
     parsed, points = parse_driver(build_driver(tmp_path))
-    trials = LibraryTrials(rung, SystemClock())
     try:
-        tried, report = trials.try_out(parsed, points)
+        tried, report = tried_in_time(parsed, points, rung)
     finally:
-        trials.close()
         os.close(parsed.library.fd)
     assert report is not None
     assert (report.placement, report.reason, report.calls) == (VERIFIED, None, CALLS)
@@ -95,11 +110,9 @@ def test_a_placement_that_harms_goes_back_to_the_symbols(
     tmp_path: Path, rung: Rung, version: str, reason: str
 ) -> None:
     parsed, points = parse_driver(build_driver(tmp_path, version=version))
-    trials = LibraryTrials(rung, SystemClock())
     try:
-        tried, report = trials.try_out(parsed, points)
+        tried, report = tried_in_time(parsed, points, rung)
     finally:
-        trials.close()
         os.close(parsed.library.fd)
     assert report is not None
     assert (report.placement, report.reason) == (REFUTED, reason)
@@ -139,11 +152,9 @@ def test_every_kind_with_a_harmless_function_is_tried_in_one_process_first(
         folder = tmp_path / what
         folder.mkdir()
         parsed, points = parse_driver(build_plain(folder, name, if_probed), name.split(".", maxsplit=1)[0])
-        trials = LibraryTrials(rung, SystemClock())
         try:
-            tried, report = trials.try_out(parsed, points)
+            tried, report = tried_in_time(parsed, points, rung)
         finally:
-            trials.close()
             os.close(parsed.library.fd)
         assert points and report is not None
         found[what] = report.placement, report.calls, len(tried), report.reason
@@ -165,11 +176,9 @@ def test_a_refuted_runtime_is_not_probed_and_coverage_says_why(
 
 def test_the_simulated_driver_is_verified_and_hands_out_exported_functions_only(tmp_path: Path) -> None:
     parsed, points = parse_driver(lay_out(tmp_path).libcuda)
-    trials = LibraryTrials(Rung.SESSION, SystemClock())
     try:
-        _, report = trials.try_out(parsed, points)
+        _, report = tried_in_time(parsed, points)
     finally:
-        trials.close()
         os.close(parsed.library.fd)
     assert report is not None and report.audit is not None
     assert (report.placement, report.audit.internal, report.audit.unprobed) == (VERIFIED, (), ())
