@@ -59,7 +59,7 @@ def test_a_film_is_decoded_as_it_is_counted(packages: Path, engine: ProbeEngine,
         wait_until(lambda: _covered(engine, program.pid) >= KINDS, "FFmpeg is attached")
         (codec,) = libraries_of(engine, program.pid, "libavcodec")
         # Its neighbours stand beside it under names of the wheel's own, out of the trial's reach
-        assert_untried(codec, "it cannot be loaded here: lib")
+        assert_untried(codec, "it cannot be loaded here: a library that it needs")
         program.stdin.write("\n")
         program.stdin.flush()
         assert program.stdout.readline() == "50 20\n"

@@ -283,6 +283,11 @@ class Attachments:
         """As what it is held, and why, where it must not be attached; None: it may be."""
         return None
 
+    def has_room(self, owner: int | None) -> bool:
+        """Whether one more library of this user would be attached now."""
+        with self._lock:
+            return self._beyond_share(owner) is None
+
     def _beyond_share(self, owner: int | None) -> str | None:
         """Why one more library of this user is not attached; None: it may be. Root has no limit."""
         if not owner or sum(held.owner == owner for held in self._held.values()) < LIBRARIES_PER_USER:

@@ -52,8 +52,7 @@ class Following:
 
     def begin(self, loader: Loader, rung: Rung) -> RestrainedAttachments:
         """The programs are loaded: books that attach them, empty so far."""
-        if self._config.canary:
-            self._trials = LibraryTrials(rung, self._clock)
+        user_of = ProcessTable(Path(self._config.proc_root)).user
         self._books = RestrainedAttachments(
             loader,
             self._clock,
@@ -61,8 +60,10 @@ class Following:
             departures=self.departures,
             denies=self._restraint.denies,
             has_own_links=rung is Rung.SESSION,
-            user_of=ProcessTable(Path(self._config.proc_root)).user,
+            user_of=user_of,
         )
+        if self._config.canary:
+            self._trials = LibraryTrials(rung, self._clock, user_of=user_of, has_room=self._books.has_room)
         return self._books
 
     def start(self, rung: Rung) -> None:

@@ -248,7 +248,7 @@ def _inspecting(host: Host, pid: int, mapping: Mapping) -> Callable[[], Plan]:
     def inspect() -> Plan:
         harmless: list[str] = []
 
-        def note(parsed: ParsedLibrary, points: Points) -> tuple[Points, None]:
+        def note(parsed: ParsedLibrary, points: Points, _pid: int) -> tuple[Points, None]:
             harmless.extend(functions_by_rule(parsed).values())
             return points, None
 

@@ -26,8 +26,10 @@ from hotstage.probes.trial.report import TrialReport
 VARIANTS_LIMIT = 32
 """New variants of one library that are named one by one."""
 _CHECKED_POINTS = 4
-Trial = Callable[[ParsedLibrary, tuple[AttachPoint, ...]], tuple[tuple[AttachPoint, ...], TrialReport | None]]
-"""Tries the planned points before anybody gets them: the points that are left and a report."""
+Trial = Callable[
+    [ParsedLibrary, tuple[AttachPoint, ...], int], tuple[tuple[AttachPoint, ...], TrialReport | None]
+]
+"""Tries the planned points before anybody gets them, for a pid: the points that are left and a report."""
 _PATCHED = (0xCC, 0xE8)
 """First byte of a probed instruction: the breakpoint, or the call that replaces a five-byte nop."""
 
@@ -87,7 +89,7 @@ def inspect_library(
         is_patched = bool(own) and is_probed(proc_root, pid, mapping, parsed.library.fd, own)
         trial = None
         if try_out is not None and points and not is_patched:
-            points, trial = try_out(parsed, points)
+            points, trial = try_out(parsed, points, pid)
     except BaseException:
         close_library(parsed)
         raise

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a process gives up before it loads a library that a stranger may have made: identity, capabilities,
-core dumps, and every system call but those of loading and computing. Standard library only.
+files, core dumps, and every system call but those of loading and computing. Standard library only.
 
-What is left can read files that everybody may read and answer on the pipes it has. It cannot write, connect,
-fork, execute or signal. Numbers of system calls: asm/unistd_64.h and asm-generic/unistd.h.
+What is left can read libraries and answer on the pipes it has. It cannot write, connect, fork, execute or
+signal. An agent without the right to change identity (its unit) leaves its own to the process: there Landlock
+alone keeps the agent's files from it, and without Landlock nothing is loaded.
+Numbers of system calls: asm/unistd_64.h and asm-generic/unistd.h.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ import os
 import platform
 import resource
 import struct
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from hotstage.privileges import give_up_capabilities
+from hotstage.probes.loader.landlock import read_only_below
 
 NOBODY = 65534
 CPU_SECONDS = 2
@@ -27,7 +32,13 @@ beside each other in the agent's control group.
 """
 DESCRIPTORS = 32
 
+_LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib")
+_LOADER_PLACES = (*_LIBRARIES, "/usr/local/lib64", "/usr/local/cuda", "/etc/ld.so.cache", "/proc/self/maps")
+"""What a loader and a C library at its start look into. None of it is the agent's."""
+
 _PR_SET_DUMPABLE, _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NAME = 4, 1, 22, 15
+_PR_CAPBSET_DROP = 24
+_LAST_CAPABILITY = 63  # the kernel refuses those that it does not know
 _SECCOMP_FILTER = 2
 _SIGKILL = 9
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # SECCOMP_RET_*, linux/seccomp.h; refuse: EPERM
@@ -90,8 +101,16 @@ _CALLS: tuple[tuple[str, int, int | None], ...] = (
 )
 
 
-def confine(name: str) -> None:
-    """Give everything up, for good. Raises OSError where the kernel refuses; then nothing may be loaded."""
+class ExposedError(OSError):
+    """The process would keep the agent's identity, and with it every file that the agent may read."""
+
+
+def confine(name: str, readable: Iterable[Path] = ()) -> None:
+    """Give everything up, for good, but reading of libraries and of `readable`.
+
+    Raises OSError where the kernel refuses, ExposedError where too little is refused; then nothing may be
+    loaded.
+    """
     for limit, value in (
         (resource.RLIMIT_CPU, CPU_SECONDS),
         (resource.RLIMIT_AS, ADDRESS_BYTES),
@@ -103,10 +122,14 @@ def confine(name: str) -> None:
         resource.setrlimit(limit, (value, value))
     with contextlib.suppress(OSError):  # the limits hold; this is for a control group that is full already
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    if os.geteuid() == 0:
-        _become_nobody()
-    give_up_capabilities()
+    is_kept_from_files = _keep_from_files(readable)
     libc = ctypes.CDLL(None, use_errno=True)
+    for capability in range(_LAST_CAPABILITY + 1):  # where it may; without any permitted none comes back
+        libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
+    is_nobody = _become_nobody()
+    give_up_capabilities()
+    if not (is_kept_from_files or is_nobody):
+        raise ExposedError
     # A change of identity takes /proc/self/fd away, through which the library is opened.
     _prctl(libc, _PR_SET_DUMPABLE, 1)
     _prctl(libc, _PR_SET_PDEATHSIG, _SIGKILL)
@@ -114,14 +137,24 @@ def confine(name: str) -> None:
     _refuse_calls(libc)
 
 
-def _become_nobody() -> None:
-    """Root in a container may lack the right; it loses its capabilities and calls all the same."""
+def _keep_from_files(readable: Iterable[Path]) -> bool:
+    """False where Landlock is not there, or a container's own filter refuses it."""
+    places = (*map(Path, _LOADER_PLACES), Path(sys.base_prefix, "lib"), *readable)
+    try:
+        return read_only_below(places, nothing_else=True)
+    except OSError:
+        return False
+
+
+def _become_nobody() -> bool:
+    """Whether it may: the agent of the unit and root in a container lack the right."""
     try:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
-    except PermissionError:
-        return
+    except OSError:  # EINVAL: a user namespace that has no such user
+        return False
+    return True
 
 
 def _refuse_calls(libc: ctypes.CDLL) -> None:

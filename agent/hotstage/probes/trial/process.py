@@ -2,6 +2,7 @@
 """The other end of `subject.py`: starts the process, asks with a deadline, ends it. It believes nothing.
 
 A library's code runs there, so an answer may be anything: it is bounded, parsed and checked, or it is none.
+No text of it goes any further.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hotstage.text import plain_line
+from hotstage.probes.trial.subject import FLAGS, REFUSALS
 
-ANSWER_BYTES_LIMIT = 4 << 20
+ANSWER_BYTES_LIMIT = 256 << 10
+"""The longest is some 100 KB: a row for each of 2,780 look-ups."""
 _SOURCES = Path(__file__).parents[3]
+_NONSENSE = "it answered nonsense"
 _START = "import sys; sys.path.insert(0, {root!r}); from hotstage.probes.trial.subject import main; main()"
 
 
@@ -44,12 +47,12 @@ class Subject:
         self._unread = b""
         # Without site: a third of the time, and nothing of the environment is imported.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _START.format(root=str(_SOURCES)), str(library_fd)],
+            [sys.executable, "-I", "-S", "-B", "-c", _START.format(root=str(_SOURCES)), str(library_fd)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
-            env={"PYTHONDONTWRITEBYTECODE": "1"},
+            env={},
             cwd="/",
             pass_fds=(library_fd,),
         )
@@ -78,16 +81,17 @@ class Subject:
         """Until the library is loaded. Raises TrialError."""
         answer = self._answer()
         if answer.get("loaded") is not True:
-            raise TrialError(f"it cannot be loaded here: {plain_line(str(answer.get('refused')), 160)}")
+            word = answer.get("refused")
+            raise TrialError(REFUSALS.get(word, _NONSENSE) if isinstance(word, str) else _NONSENSE)
 
     def call(self, symbol: str, times: int) -> tuple[list[int], int, int]:
         """(distinct results, value behind the pointer, the pointer) of so many calls. Raises TrialError."""
         answer = self._ask({"call": {"symbol": symbol, "times": times}})
         results = answer.get("results")
         if not isinstance(results, list) or len(results) > times:
-            raise TrialError("it answered nonsense")
+            raise TrialError(_NONSENSE)
         return (
-            [_number(result) for result in results],
+            [_number(result, 32) for result in results],
             _number(answer.get("value")),
             _number(answer.get("pointer")),
         )
@@ -99,8 +103,8 @@ class Subject:
         answer = self._ask({"ask": {"symbol": symbol, "names": names, "versions": versions}})
         rows = answer.get("rows")
         if not isinstance(rows, list) or len(rows) > 2 * len(names) * len(versions):
-            raise TrialError("it answered nonsense")
-        return [_row(row, len(names)) for row in rows]
+            raise TrialError(_NONSENSE)
+        return [_row(row, len(names), versions) for row in rows]
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -114,9 +118,9 @@ class Subject:
         try:
             answer = json.loads(self._line())
         except (ValueError, RecursionError):
-            raise TrialError("it answered nonsense") from None
+            raise TrialError(_NONSENSE) from None
         if not isinstance(answer, dict):
-            raise TrialError("it answered nonsense")
+            raise TrialError(_NONSENSE)
         return answer
 
     def _line(self) -> bytes:
@@ -152,16 +156,16 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _number(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < 1 << 64:
-        raise TrialError("it answered nonsense")
+def _number(value: Any, bits: int = 64) -> int:
+    if type(value) is not int or not 0 <= value < 1 << bits:
+        raise TrialError(_NONSENSE)
     return value
 
 
-def _row(row: Any, names: int) -> tuple[int, int, int, int]:
-    if not isinstance(row, list) or len(row) != 4 or not all(isinstance(field, int) for field in row):
-        raise TrialError("it answered nonsense")
+def _row(row: Any, names: int, versions: Collection[int]) -> tuple[int, int, int, int]:
+    if not isinstance(row, list) or len(row) != 4 or not all(type(field) is int for field in row):
+        raise TrialError(_NONSENSE)
     index, version, flags, address = row
-    if not 0 <= index < names:
-        raise TrialError("it answered nonsense")
+    if not 0 <= index < names or version not in versions or flags not in FLAGS or abs(address) >= 1 << 64:
+        raise TrialError(_NONSENSE)
     return index, version, flags, address

@@ -2,7 +2,8 @@
 """The process that loads a library for a trial: confined first, then it calls what it is told and answers.
 
 Standard library only, one library for each process; it ends with its input. A line of JSON is a request, a
-line the answer. Nothing that it says is more than the library's word.
+line the answer. Nothing that it says is more than the library's word, so it says no text: numbers, and words
+of a list.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from hotstage.probes.trial.confinement import confine
+from hotstage.probes.trial.confinement import ExposedError, confine
 
 NAME = "hotstage-trial"
 MARKED_ARGUMENTS = (
@@ -24,7 +27,17 @@ MARKED_ARGUMENTS = (
 )
 """Passed behind the pointer in the argument registers: a function that takes fewer never looks at them."""
 
-_REASON_LIMIT = 200
+FLAGS = (1, 2)
+"""Of `cuGetProcAddress`: the legacy default stream, and one for each thread."""
+REFUSALS: Mapping[str, str] = {
+    "exposed": "it would run as the agent itself, and this kernel has no Landlock to keep it from files",
+    "confinement": "the kernel refuses to confine it",
+    "needs": "it cannot be loaded here: a library that it needs is not to be found",
+    "symbol": "it cannot be loaded here: a function that it needs is not to be found",
+    "library": "it cannot be loaded here: the loader does not take it",
+}
+"""Why there is no library: what the process says, and what that means. It says nothing else."""
+_LOADER_SAYS = (("cannot open shared object file", "needs"), ("undefined symbol", "symbol"))
 
 
 class _Where(ctypes.Structure):
@@ -40,11 +53,16 @@ class _Where(ctypes.Structure):
 
 def main() -> None:
     """`subject FD`: load the library behind the descriptor, then serve."""
+    path = f"/proc/self/fd/{int(sys.argv[1])}"
     try:
-        confine(NAME)
-        library = ctypes.CDLL(f"/proc/self/fd/{int(sys.argv[1])}")
+        confine(NAME, [Path(path)])
     except OSError as error:
-        _tell({"refused": str(error)[:_REASON_LIMIT]})
+        _tell({"refused": "exposed" if isinstance(error, ExposedError) else "confinement"})
+        return
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        _tell({"refused": next((word for text, word in _LOADER_SAYS if text in str(error)), "library")})
         return
     _tell({"loaded": True})
     for line in sys.stdin:
@@ -67,7 +85,7 @@ def _call(library: ctypes.CDLL, symbol: str, times: int) -> dict[str, Any]:
 
 
 def _ask(library: ctypes.CDLL, symbol: str, names: list[str], versions: list[int]) -> dict[str, Any]:
-    """What `cuGetProcAddress` says of each name, version and kind of default stream (flags 1 and 2).
+    """What `cuGetProcAddress` says of each name, version and kind of default stream.
 
     Rows of (index of the name, version, flags, address less the library's own), only where there is one.
     """
@@ -76,7 +94,7 @@ def _ask(library: ctypes.CDLL, symbol: str, names: list[str], versions: list[int
     rows = []
     for index, name in enumerate(names):
         for version in versions:
-            for flags in (1, 2):
+            for flags in FLAGS:
                 address, status = ctypes.c_void_p(), ctypes.c_int()
                 tail = (ctypes.byref(status),) if symbol.endswith("_v2") else ()
                 look_up(name.encode(), ctypes.byref(address), version, ctypes.c_uint64(flags), *tail)

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +23,7 @@ from hotstage.probes.discovery.libraries import ParsedLibrary
 from hotstage.probes.loader.base import AttachPoint, Rung
 from hotstage.probes.loader.libbpf import OBJECTS
 from hotstage.probes.trial import audit, harmless
+from hotstage.probes.trial.allowance import ROOT, Allowance
 from hotstage.probes.trial.canary import Canary, RefutedError
 from hotstage.probes.trial.harmless import VERSION_FUNCTION
 from hotstage.probes.trial.process import Subject, TrialError
@@ -44,9 +45,12 @@ class Trials(Protocol):
     """What the engine needs: `LibraryTrials`, or `NoTrials` where they are switched off."""
 
     def try_out(
-        self, parsed: ParsedLibrary, points: tuple[AttachPoint, ...]
+        self, parsed: ParsedLibrary, points: tuple[AttachPoint, ...], pid: int | None = None
     ) -> tuple[tuple[AttachPoint, ...], TrialReport | None]:
-        """The points to attach and what the trial found; None where there is nothing to try."""
+        """The points to attach and what the trial found; None where there is nothing to try.
+
+        `pid`: who has it; None is nobody whose trials are limited.
+        """
         ...
 
     def owns(self, pid: int) -> bool:
@@ -64,7 +68,7 @@ class NoTrials:
     """The off switch."""
 
     def try_out(
-        self, parsed: ParsedLibrary, points: tuple[AttachPoint, ...]
+        self, parsed: ParsedLibrary, points: tuple[AttachPoint, ...], pid: int | None = None
     ) -> tuple[tuple[AttachPoint, ...], TrialReport | None]:
         return points, None
 
@@ -94,8 +98,20 @@ class _Findings:
 class LibraryTrials:
     """Tries each build once, of every kind that has a harmless function."""
 
-    def __init__(self, rung: Rung, clock: Clock, objects: Path = OBJECTS) -> None:
+    def __init__(
+        self,
+        rung: Rung,
+        clock: Clock,
+        objects: Path = OBJECTS,
+        *,
+        user_of: Callable[[int], int | None] = lambda pid: 0,
+        has_room: Callable[[int | None], bool] = lambda user: True,
+    ) -> None:
+        """`user_of`: pid → whose it is; `has_room`: whether this user may have one more library attached."""
         self._now_ns = clock.monotonic_ns
+        self._user_of = user_of
+        self._has_room = has_room
+        self._allowance = Allowance(clock.monotonic_ns)
         self._canary = Canary(objects, rung)
         self._lock = threading.Lock()
         self._own_until_ns: dict[int, int] = {}
@@ -103,21 +119,24 @@ class LibraryTrials:
         self._start_ends_ns: int | None = self._now_ns() + START_NS
 
     def try_out(
-        self, parsed: ParsedLibrary, points: tuple[AttachPoint, ...]
+        self, parsed: ParsedLibrary, points: tuple[AttachPoint, ...], pid: int | None = None
     ) -> tuple[tuple[AttachPoint, ...], TrialReport | None]:
         """As `Trials.try_out`."""
         library = parsed.library
         if (untried := harmless.why_not(library.kind)) is not None:
             return points, _report(_Findings(set(), set(), untried), {harmless.AT_SYMBOL}, 0.0)
         build = (library.build_id or "", library.size)
+        user = ROOT if pid is None else self._user_of(pid)
         with self._lock:
             known = self._verified.get(build)
         if known is not None:
             return points, known
         began_ns = self._now_ns()
         rules = harmless.rules_of(parsed, points)
-        findings = self._find(parsed, set(rules.values()))
-        report = _report(findings, set(rules.values()), (self._now_ns() - began_ns) / 1e9)
+        findings = self._find(parsed, set(rules.values()), user)
+        took_ns = self._now_ns() - began_ns
+        report = _report(findings, set(rules.values()), took_ns / 1e9)
+        self._allowance.spend(user, took_ns, has_failed=report.reason is not None)
         self._remember(build, report)
         if report.placement is PlacementVerdict.REFUTED:
             extra = {"path": library.path, "reason": report.reason}
@@ -140,7 +159,7 @@ class LibraryTrials:
         """Let the programs go; trials that run end by their deadlines."""
         self._canary.close()
 
-    def _find(self, parsed: ParsedLibrary, rules: set[int]) -> _Findings:
+    def _find(self, parsed: ParsedLibrary, rules: set[int], user: int | None) -> _Findings:
         findings, now_ns = _Findings(set(), set()), self._now_ns()
         functions = harmless.functions_by_rule(parsed)
         is_driver = parsed.library.kind == harmless.DRIVER
@@ -150,6 +169,11 @@ class LibraryTrials:
             return findings
         if self._start_ends_ns is not None and now_ns > self._start_ends_ns:
             findings.reason = "there was no time for it at the start"
+        elif not self._has_room(user):
+            findings.reason = "its user has as many libraries as one may have"
+        elif not self._allowance.is_left(user):
+            findings.reason = "earlier trials of its user's libraries took too long"
+        if findings.reason is not None:
             return findings
         try:
             with Subject(parsed.library.fd, now_ns + DEADLINE_NS, self._now_ns) as subject:

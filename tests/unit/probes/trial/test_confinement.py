@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
@@ -10,14 +11,16 @@ import sys
 
 import pytest
 
+from hotstage.probes.loader.landlock import is_here as is_landlock_here
 from hotstage.probes.trial.confinement import seccomp_program
 
 ATTEMPTS = r"""
 import ctypes, errno, mmap, os, socket, sys
 from hotstage.probes.trial.confinement import confine
 status = open("/proc/self/status")
-confine("confined")
+parent = f"/proc/{os.getppid()}/environ"
 own = open("/proc/self/oom_score_adj")
+confine("confined")
 def attempt(work):
     try:
         work()
@@ -34,6 +37,9 @@ for name, work in {
     "write": lambda: os.open("/tmp/confined", os.O_WRONLY | os.O_CREAT),
     "update": lambda: os.open("/etc/passwd", os.O_RDWR),
     "read": lambda: os.close(os.open("/etc/passwd", os.O_RDONLY)),
+    "list": lambda: os.close(os.open("/tmp", os.O_RDONLY)),
+    "parent": lambda: os.close(os.open(parent, os.O_RDONLY)),
+    "cache": lambda: os.close(os.open("/etc/ld.so.cache", os.O_RDONLY)),
     "connect": lambda: socket.socket(socket.AF_INET),
     "local": lambda: socket.socket(socket.AF_UNIX),
     "fork": os.fork,
@@ -61,9 +67,15 @@ def report() -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["read", "load"])
-def test_it_can_read_and_load(report: str, name: str) -> None:
+@pytest.mark.parametrize("name", ["cache", "load"])
+def test_it_can_load_a_library(report: str, name: str) -> None:
     assert f"{name} done" in report
+
+
+@pytest.mark.skipif(not is_landlock_here(), reason="this kernel has no Landlock")
+@pytest.mark.parametrize("name", ["read", "list", "parent"])
+def test_it_reads_nothing_but_libraries(report: str, name: str) -> None:
+    assert f"{name} EACCES" in report
 
 
 @pytest.mark.parametrize(
@@ -95,6 +107,8 @@ def test_the_memory_that_it_fills_is_bounded_and_it_is_the_first_to_be_killed_fo
 def test_it_is_nobody_without_a_capability(report: str) -> None:
     held = {name: int(value, 16) for name, value in re.findall(r"(Cap(?:Inh|Prm|Eff|Amb)):\s*(\w+)", report)}
     assert held == dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapAmb"), 0)
+    if os.geteuid() == 0:
+        assert re.search(r"CapBnd:\s*0+\n", report)
     assert re.search(r"Name:\s*confined", report)
     assert re.search(r"Seccomp:\s*2", report)
     assert not re.search(r"Uid:\s*0\b", report)

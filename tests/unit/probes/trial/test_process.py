@@ -55,10 +55,9 @@ def test_a_good_library_answers(start: Start) -> None:
     [
         ('write(1, "gibberish\\n", 10); for (;;) ;', "it answered nonsense"),
         ('write(1, "[1]\\n", 4); for (;;) ;', "it answered nonsense"),
-        (
-            'write(1, "{\\"refused\\":\\"\\\\u001b[2J\\"}\\n", 25); _exit(0);',
-            r"cannot be loaded here: \?\[2J",
-        ),
+        ('write(1, "{\\"refused\\":\\"a token\\"}\\n", 22); _exit(0);', "it answered nonsense$"),
+        ('write(1, "{\\"refused\\":[\\"needs\\"]}\\n", 22); _exit(0);', "it answered nonsense$"),
+        ('write(1, "{\\"refused\\":\\"needs\\"}\\n", 20); _exit(0);', "needs is not to be found$"),
         (
             'for (;;) write(1, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 64);',
             "without end",
@@ -66,7 +65,7 @@ def test_a_good_library_answers(start: Start) -> None:
         ("_exit(3);", "it ended with status 3"),
         ('__asm__("ud2");', "it ended by SIGILL"),
     ],
-    ids=["no JSON", "no object", "controls", "flood", "exit", "crash"],
+    ids=["no JSON", "no object", "a text", "a list", "a known word", "flood", "exit", "crash"],
 )
 def test_whatever_a_library_does_when_it_is_loaded_is_a_reason(
     start: Start, on_load: str, reason: str
@@ -102,3 +101,50 @@ def test_a_file_that_is_no_library_is_a_reason(tmp_path: Path) -> None:
         pytest.raises(TrialError, match="cannot be loaded here"),
     ):
         subject.wait_loaded()
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["0,3020,1,16", "0,3020,3,16", "0,77,1,16", "9,3020,1,16", '0,3020,1,"0x10"', "true,3020,1,16"],
+    ids=["good", "flags", "version", "name", "text", "truth"],
+)
+def test_rows_that_nobody_asked_for_are_nonsense(start: Start, row: str) -> None:
+    answers = "".join(f"{each}\\n" for each in ('{"loaded":true}', f'{{"rows":[[{row}]]}}')).replace(
+        '"', '\\"'
+    )
+    subject = start(
+        on_load=f'const char *said = "{answers}"; write(1, said, sizeof "{answers}" - 1); for (;;) ;'
+    )
+    subject.wait_loaded()
+    if row == "0,3020,1,16":
+        assert subject.addresses("cuGetProcAddress", ["cuInit"], [3020]) == [(0, 3020, 1, 16)]
+        return
+    with pytest.raises(TrialError, match=r"it answered nonsense$"):
+        subject.addresses("cuGetProcAddress", ["cuInit"], [3020])
+
+
+def test_results_that_are_no_result_of_a_function_are_nonsense(start: Start) -> None:
+    said = r"{\"loaded\":true}\n{\"results\":[4294967296],\"value\":0,\"pointer\":8}\n"
+    subject = start(on_load=f'const char said[] = "{said}"; write(1, said, sizeof said - 1); for (;;) ;')
+    subject.wait_loaded()
+    with pytest.raises(TrialError, match=r"it answered nonsense$"):
+        subject.call("cuDriverGetVersion", 1)
+
+
+def test_it_has_no_environment_and_no_descriptor_of_the_agent(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "a token")
+    inherited = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(inherited, True)
+    try:
+        subject = start(
+            on_load=f"""
+            if (getenv("SECRET")) _exit(3);
+            char byte;
+            if (read({inherited}, &byte, 1) == 0) _exit(4);
+            """
+        )
+        subject.wait_loaded()
+    finally:
+        os.close(inherited)
