@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from hotstage.cli.coverage_tables import show_all
+from hotstage.cli.coverage_gaps import gaps_of, told_gap
+from hotstage.cli.coverage_tables import GOVERNOR_OFF, show_all
 from hotstage.cli.reading import agent_client, reading
 from hotstage.cli.terminal import clock_time, plain, print_json, print_table, say
 from hotstage.clock import rfc3339
@@ -38,20 +39,26 @@ _NOT_WATCHED = {
 @reading
 def coverage(is_all: bool, as_json: bool, agent_url: str | None) -> None:
     """What is watched and since when, what is not and why, what was lost, what to do next."""
-    body = agent_client(agent_url).get("/v1/coverage")
+    client = agent_client(agent_url)
+    body = client.get("/v1/coverage")
     if as_json:
         print_json(body)
         return
-    _show(body)
+    gaps = gaps_of(body)
+    moves = (client.get("/v1/probes").get("moves") or []) if gaps else []
+    _show(body, [told_gap(gap, body["wall_offset_ns"], moves) for gap in gaps])
     if is_all:
         say("")
         show_all(body)
+    else:
+        _tell("every library, symbol, tracepoint and trial: `hotstage coverage --all`")
 
 
-def _show(body: Document) -> None:
+def _show(body: Document, gaps: list[str]) -> None:
     calls, processes = body["calls"], body["processes"]
+    known = f"none, the probes are off; {len(processes)} known" if body.get("off") else str(len(processes))
     _tell(
-        f"processes watched: {len(processes)}, by loader {body['loader']}, rung {body['rung']}; "
+        f"processes watched: {known}, by loader {body['loader']}, rung {body['rung']}; "
         f"{body['attached']} symbols, each library once"
     )
     shown = processes[:_PROCESSES_SHOWN]
@@ -65,6 +72,8 @@ def _show(body: Document) -> None:
     _tell(f"calls: {calls['counted']} counted, {calls['open']} of them open, {calls['lost']} lost")
     if launched := calls.get("launched"):
         _tell(_kernels(launched))
+    for line in _some(gaps):
+        _tell(f"unobserved: {line}")
     for line in _some(list(_unwatched(body))):
         _tell(f"not watched: {line}")
     _tell(f"symbols not probed: {_symbols(body['missed'])}")
@@ -73,14 +82,15 @@ def _show(body: Document) -> None:
         _tell(f"{name} {count}: may falsify: {MEANINGS.get(name, UNKNOWN).falsifies}")
     if len(losses) > _PARTS_SHOWN:
         _tell(f"other kinds of losses: {len(losses) - _PARTS_SHOWN}: --all")
-    if not losses:
-        _tell("losses: none; every figure is whole")
+    if body.get("off"):
+        _tell("losses: none is counted while the probes are off, and nothing else")
+    elif not losses:
+        _tell("losses: none; every figure is whole" + (" but for what was unobserved" if gaps else ""))
     _tell(f"libraries tried before the attach: {_trials(processes)}")
-    _tell(f"driver: {_driver(body['driver'])}")
+    _tell(f"driver: {'off with the probes' if body.get('off') else _driver(body['driver'])}")
     _tell(f"cost: {_cost(body)}")
     for line in _some(list(_advice(body))) or ["nothing; `hotstage top` shows it live"]:
         _tell(f"to do: {line}")
-    _tell("every library, symbol, tracepoint and trial: `hotstage coverage --all`")
 
 
 def _tell(text: str) -> None:
@@ -172,7 +182,7 @@ def _cost(body: Document) -> str:
         ratios = [each["cost_ratio"] for each in governor["processes"] if each["cost_ratio"] is not None]
         dearest = f"{max(ratios):.1%} of a process's CPU time at most" if ratios else "not known yet"
         is_on = governor["enabled"]
-        limit = f"limit {governor['limit_ratio']:.0%}" if is_on else "governor off: no limit"
+        limit = f"limit {governor['limit_ratio']:.0%}" if is_on else GOVERNOR_OFF
         told.append(f"{dearest}, {limit}")
         spared = sum(each["level"] != "full" for each in governor["processes"])
         if spared:

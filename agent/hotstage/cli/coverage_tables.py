@@ -6,15 +6,19 @@ from __future__ import annotations
 from typing import Any
 
 from hotstage.cli.call_costs import cost_of_a_call
+from hotstage.cli.memory import size
 from hotstage.cli.terminal import print_table, say
 from hotstage.probes.losses import MEANINGS, UNKNOWN
 
 Document = dict[str, Any]
 
-_SHOWN_SYMBOLS = 6
 _SHOWN_PROCESSES = 5
+GOVERNOR_OFF = (
+    "governor off: no limit on what probes cost a process; a demo switches it off, whose simulated calls use "
+    "next to no CPU, so that the share is large and says nothing"
+)
 _GPU_USE = {True: "used a GPU", False: "used no GPU", None: "whether it used a GPU is unknown"}
-_OF_COMMUNICATOR = ("pid", "rank", "size", "device", "calls", "size_bytes")
+_OF_COMMUNICATOR = ("pid", "rank", "size", "device", "calls")
 
 
 def show_all(body: Document) -> None:
@@ -51,7 +55,10 @@ def show_all(body: Document) -> None:
     if copies := _copies(body["calls"]):
         print_table(("layer", "copied", "calls", "failed", "bytes"), copies, empty="")
     if communicators := body.get("communicators"):
-        rows = [[each.get(name) for name in _OF_COMMUNICATOR] for each in communicators]
+        rows = [
+            [*(each.get(name) for name in _OF_COMMUNICATOR), size(each.get("size_bytes"))]
+            for each in communicators
+        ]
         print_table(("communicator of pid", "rank", "of", "device", "calls", "bytes"), rows, empty="")
     _tell_streams(body)
     lost = {name: count for name, count in body["losses"].items() if count}
@@ -83,7 +90,7 @@ def _tell_restraint(body: dict[str, Any]) -> None:
         say(f"cost of a call: {cost_of_a_call(governor['costs'])}")
         dear = [each for each in governor["processes"] if each["level"] != "full" or each["cost_ratio"]]
         if not governor.get("enabled", True):
-            say("governor off: no limit on what probes cost a process")
+            say(GOVERNOR_OFF)
         for each in dear[:_SHOWN_PROCESSES]:
             if body.get("off"):
                 say(f"probes of {each['pid']}: —, off")
@@ -170,7 +177,7 @@ def _other_layers(calls: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 def _copies(calls: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [
-        (layer, direction, count["calls"], count["errors"], count["bytes"])
+        (layer, direction, count["calls"], count["errors"], size(count["bytes"]))
         for layer, counts in calls.get("copies", {}).items()
         for direction, count in counts.items()
     ]
@@ -249,11 +256,6 @@ def _missed(body: dict[str, Any]) -> list[tuple[Any, ...]]:
         key = (bool(miss.get("is_expected")), miss["reason"], miss["library"])
         groups.setdefault(key, []).append(miss["symbol"])
     return [
-        (reason + (" (as it should be)" if is_expected else ""), len(symbols), _some(symbols), library)
+        (reason + (" (as it should be)" if is_expected else ""), len(symbols), ", ".join(symbols), library)
         for (is_expected, reason, library), symbols in sorted(groups.items())
     ]
-
-
-def _some(symbols: list[str]) -> str:
-    rest = len(symbols) - _SHOWN_SYMBOLS
-    return ", ".join(symbols[:_SHOWN_SYMBOLS]) + (f" and {rest} more" if rest > 0 else "")

@@ -17,7 +17,11 @@ from hotstage.cli.terminal import DASH, print_json, print_table, say
 )
 @reading
 def kernels(limit: int, as_json: bool, agent_url: str | None) -> None:
-    """Launches of each process by kernel, most first; shortened names, a rest, and what has no name."""
+    """Launches of each process by kernel, most first; shortened names, a rest, and what has no name.
+
+    error: one standard error, as kernels are told by a sample of the launches. Kernels inside of graphs are
+    not told apart: launches of graphs are under (graphs).
+    """
     body = agent_client(agent_url).get(f"/v1/kernels?limit={limit}")
     if as_json:
         print_json(body)
@@ -28,6 +32,7 @@ def kernels(limit: int, as_json: bool, agent_url: str | None) -> None:
         empty="no process that is watched has launched anything",
     )
     say(f"launches by kernel: {body['basis']}")
+    say("error: one standard error; kernels inside of graphs are not told apart, their launches are (graphs)")
 
 
 def _rows(process: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ from hotstage.clock import Clock
 from hotstage.config.settings import ProbesConfig
 from hotstage.probes.coverage import Side
 from hotstage.probes.custom.watch import CustomProbes
+from hotstage.probes.driver.report import DriverReport
 from hotstage.probes.driver.watch import DriverWatch
 from hotstage.probes.samples import XidEvent
 from hotstage.probes.xid import XidWatch
@@ -60,10 +61,20 @@ class Beside:
         """
         if off != self._off:
             self._off = off
-            if self._config.driver:
-                self.driver.hold(off)
             self.custom.hold(off)
+        self._hold_driver(off)
         self.note_losses()
+
+    def driver_report(self, off: str | None, launches: int | None) -> DriverReport:
+        """As of now, also in the second before `keep` hears of a switch; arguments as there and of
+        `DriverWatch.report`.
+        """
+        self._hold_driver(off)
+        return self.driver.report(launches)
+
+    def _hold_driver(self, off: str | None) -> None:
+        if self._config.driver:
+            self.driver.hold(off)
 
     def note_losses(self) -> None:
         """Read them for `with_losses`, which the fast tick asks ten times as often."""

@@ -172,7 +172,7 @@ class ProbeEngine:
 
     def driver_report(self) -> DriverReport:
         """What tracepoints of GPU drivers have told; launches stand for `queue_submit` where none does."""
-        return self.beside.driver.report(self.counted.launch_totals().total)
+        return self.beside.driver_report(self.restraint.off, self.counted.launch_totals().total)
 
     def rings_are_drained(self) -> bool:
         """False when the fast reads do not get out of the ring what the programs put in."""

@@ -61,9 +61,10 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "nothing to do where it stays small; report the library that nests so deep",
     ),
     "missed_request": LossMeaning(
-        "a mark named a request that never began, has ended, or began before the probes were attached",
+        "a mark named a request that never began, has ended, or began while the probes were not there",
         "that stage or end is missing from its request, which may stay open or be incomplete",
-        "none needed for those in flight at the agent's start; else call request_begin first and end once",
+        "none needed at the agent's start or after `probes on`: requests that began before are not followed;"
+        " else call request_begin first and end once",
     ),
     "reused_request": LossMeaning(
         "a request began under an id that was still open in the same container",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ class Names:
         self._config = config
         self._launches = launches
         self._now_ns = clock.monotonic_ns
+        self._own_pid = os.getpid()
         self._series = KernelSeries(config.kernel_series)
         self._series_lock = threading.Lock()
         self._processes = ProcessTable(Path(config.proc_root))
@@ -57,7 +59,7 @@ class Names:
         if maps is None or not maps.launch_gap:
             return no_kernels(limit)
         keys, states = maps.kernels()
-        launches, _ = self._launches()
+        launches = {pid: count for pid, count in self._launches()[0].items() if pid != self._own_pid}
         names = {pid: self._processes.name(pid) for pid in launches}
         return kernel_table(keys, states, launches, names, launch_gap=maps.launch_gap, limit=limit)
 

@@ -161,6 +161,7 @@ class StackWatch:
         now_ns: Callable[[], int],
     ) -> None:
         self.book = StackBook()
+        self._own_pid = os.getpid()
         self._processes = ProcessTable(proc_root)
         self._deadline_seconds = deadline_seconds
         self._now_ns = now_ns
@@ -196,7 +197,9 @@ class StackWatch:
             rows = self._waiting.pop(outcome.key)  # type: ignore[call-overload]
             self.book.take(rows, outcome.result if outcome.error is None else {})
         assert self._maps is not None
-        rows = self.book.unknown(self._maps.drain_stacks())
+        rows = self._maps.drain_stacks()
+        # This process is nobody's server: it calls what measures the probes' cost, and NVML
+        rows = self.book.unknown(rows[rows["tgid"] != self._own_pid])
         for pid in np.unique(rows["tgid"]).tolist():
             mine = rows[rows["tgid"] == pid]
             if pid in self._waiting or len(self._waiting) >= LOOKED_AT:

@@ -298,6 +298,39 @@ def test_probes_that_are_off_are_told_once_with_how_to_bring_them_back(said) -> 
     assert "to do: `hotstage probes on` brings the probes back" in lines
 
 
+def test_while_off_nothing_is_said_to_be_whole_watched_or_attached(said) -> None:
+    lines = glance(said, off="by root: noise")
+    assert lines[0].startswith("processes watched: none, the probes are off; 3 known")
+    assert "driver: off with the probes" in lines
+    assert not any("whole" in line or "tracepoints" in line for line in lines)
+
+
+def test_what_was_not_watched_between_two_epochs_is_told_beside_the_counts(said) -> None:
+    second = 10**9
+    library = {"kind": "libcuda", "attached": 9, "state": "attached", "path": "/l", "since_ns": 60 * second}
+    processes = [{"pid": pid, "name": "server", "libraries": [library]} for pid in (7, 8)]
+    epochs = [{"pid": pid, "path": "/l", "since_ns": second, "until_ns": 20 * second} for pid in (7, 8, 9)]
+    switched = {"moves": [{"state": "off", "actor": "uid 0", "at_ns": 20 * second}]}
+    lines = glance(said, processes=processes, epochs=epochs, wall_offset_ns=0, **switched)
+    (told,) = [line for line in lines if line.startswith("unobserved: ")]
+    assert told.startswith(
+        "unobserved: 2 processes from 1970-01-01 00:00:20Z to 1970-01-01 00:01:00Z (switched off by uid 0);"
+    )
+    assert "losses: none; every figure is whole but for what was unobserved" in lines
+    alone = glance(said, processes=processes[:1], epochs=epochs, wall_offset_ns=0, moves=None)
+    assert any("7 server from" in line and "(its probes were away, or" in line for line in alone)
+
+
+def test_every_table_is_whole_and_does_not_lead_to_itself(said) -> None:
+    missed = [{"symbol": f"cu{n}", "reason": "gone", "library": "/l"} for n in range(30)]
+    copies = {"driver": {"to_device": {"calls": 1, "errors": 0, "bytes": 3 << 20}}}
+    calls = {"counted": 5, "open": 0, "lost": 0, "copies": copies}
+    lines = said.told({**answer({}), "missed": missed, "calls": calls}, "--all")
+    assert f"gone\t30\t{', '.join(each['symbol'] for each in missed)}\t/l" in lines
+    assert "driver\tto_device\t1\t0\t3.0 MiB" in lines
+    assert not any(line.startswith("every library") for line in lines)
+
+
 def test_many_processes_do_not_fill_the_screen(said) -> None:
     lines = glance(said, processes=[process(pid, None) for pid in range(60)])
     assert len(lines) <= 24 and "and 52 more: --all" in lines

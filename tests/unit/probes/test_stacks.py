@@ -12,7 +12,7 @@ import numpy as np
 from hotstage.probes.discovery.processes import ProcessTable
 from hotstage.probes.maps.layout import EventKind
 from hotstage.probes.maps.names import CALL_STACK_DTYPE
-from hotstage.probes.stacks import StackBook, StackFrame, frames_of
+from hotstage.probes.stacks import StackBook, StackFrame, StackWatch, frames_of
 
 EVENT_WAIT = 65
 
@@ -53,6 +53,31 @@ def test_a_row_is_of_one_stage_and_tells_who_called_last() -> None:
     assert (bare.tid, bare.stage, bare.modality, bare.told) == (70, None, "modality 0", 1)
     assert (mine.tid, mine.stage, mine.modality, mine.told) == (72, "stage 3", "modality 1", 2)
     assert (mine.last_seconds, mine.longest_seconds) == (1.0, 5.0)
+
+
+class Ring:
+    def drain_stacks(self) -> np.ndarray:
+        return np.concatenate([rows(0x1000, pid=os.getpid()), rows(0x2000, pid=2**22 - 1)])
+
+
+class Asked:
+    """Of look-ups: whose memory maps would be read."""
+
+    def __init__(self) -> None:
+        self.pids: list[int] = []
+
+    def finished(self) -> list[object]:
+        return []
+
+    def submit(self, key: int, pid: int, work: object) -> None:
+        self.pids.append(pid)
+
+
+def test_calls_of_the_agent_itself_are_nobodys() -> None:
+    watch, lookups = StackWatch(Path("/proc"), 1.0, lambda: 0), Asked()
+    watch._maps = Ring()  # type: ignore[assignment]
+    watch._round(lookups)  # type: ignore[arg-type]
+    assert lookups.pids == [2**22 - 1] and watch.book.all(named) == []
 
 
 def test_the_one_that_came_last_longest_ago_goes() -> None:

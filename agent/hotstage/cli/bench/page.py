@@ -96,7 +96,7 @@ def _print(report: dict[str, Any]) -> None:
     host = report["host"]
     say(f"rung {host['rung']} through {host['loader']}, kernel {host['kernel']}, {host['cpu']}")
     print_table(
-        ("step", "p50 ms", "p99 ms", "budget, p99"),
+        ("step", "p50 ms", "p99 ms", "budget p99 ms"),
         [
             (
                 words,
@@ -116,5 +116,15 @@ def _print(report: dict[str, Any]) -> None:
     say(
         f"{report['made']} conflicts opened the breaker, {report['lost']} were not seen whole; a look at the "
         f"page costs {report['read_ns_python']:.0f} ns from Python; "
-        f"{'within' if report['within_budget'] else 'NOT within'} the budgets"
+        f"{_verdict(report)}"
     )
+
+
+def _verdict(report: dict[str, Any]) -> str:
+    """`within the budgets`, or which steps are not."""
+    missed = [
+        f"{words} ({'not seen' if figure is None else f'p99 {figure:.3g} ms, budget {limit:.0f} ms'})"
+        for name, words in _STEPS.items()
+        if ((figure := report[f"{name}_ms_p99"]) or math.inf) > (limit := BUDGETS[f"{name}_ms_p99"])
+    ]
+    return f"NOT within the budget: {'; '.join(missed)}" if missed else "within the budgets"

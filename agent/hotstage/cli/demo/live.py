@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from hotstage.cli.coverage_tables import GOVERNOR_OFF
 from hotstage.cli.demo.run import Live
 from hotstage.cli.stages import place_on_way
 from hotstage.cli.terminal import entity, print_table, say, seconds
@@ -46,7 +47,7 @@ class LiveView:
         """One look at the running demo."""
         governor = live.coverage.get("governor")
         if governor is not None and not governor["enabled"]:
-            self._say_once(("governor", "off"), "governor off: no limit on what probes cost the server")
+            self._say_once(("governor", "off"), GOVERNOR_OFF)
         for window in live.windows:
             self._say_once((window["id"], "opened"), _opened(window))
             if window["closed_at"]:

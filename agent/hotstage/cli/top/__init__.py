@@ -59,7 +59,9 @@ def top(
 
     \b
     Keys: q quit, p processes, t stages, s sort by the next column, j k and arrows move.
-    sync, copy, alloc, run queue (waits for a CPU): waiting threads as a share of one thread's time.
+    sync, copy, alloc, run queue (waits for a CPU): waiting threads as a share of one thread's time. A call
+    counts once it has returned: of one that hangs, `in call` tells the age, and `sync` may be 0%.
+    GPU mem ≥: some was allocated before the probes came, so it is at least that.
     Rates and waits are means of the last 10 s; what is too old, or not seen since the probes are off, is —.
     Without a terminal, and with --once, the tables are printed once; --json says all of it.
     """
@@ -80,6 +82,8 @@ def top(
     for view in VIEWS:
         say("")
         _print(table(found, Choice(view, choice.sort), width))
+        if view is PROCESSES and any(each.gpu_memory_is_complete is False for each in found.processes):
+            say("GPU mem ≥: some was not seen, as a rule allocated before the probes came")
 
 
 def _print(lines: list[Line]) -> None:

@@ -93,6 +93,7 @@ class DriverWatch:
         self._looked_ns = 0
         self._files: GpuFiles = {}
         self._held: str | None = None
+        self._holds = self._opened_after = 0  # what was opened before a hold is not taken in after it
         self._failure: HotstageError | OSError | None = None
         self._state = "off"
         self._reason: str | None = "switched off in the configuration"
@@ -172,12 +173,20 @@ class DriverWatch:
             )
 
     def hold(self, reason: str | None) -> None:
-        """Let go for that reason (a kill switch) at once; None: attach again within a second, counts anew."""
+        """Let go for that reason (a kill switch) at once; None: attach again within a second, counts anew.
+        The same once more does nothing.
+        """
         with self._lock:
+            if reason == self._held:
+                return
             self._held = reason
-            if reason is not None:
-                self._let_go()
-                self._state, self._reason = "off", reason
+            self._failure = None
+            if reason is None:
+                self._state, self._reason = "starting", None
+                return
+            self._let_go()
+            self._holds += 1
+            self._state, self._reason = "off", reason
 
     def close(self) -> None:
         """Safe to call twice, and while it is still coming up."""
@@ -195,12 +204,14 @@ class DriverWatch:
     # ---- in its own thread
 
     def _run(self) -> None:
-        is_open = False
+        self._opened_after = -1
         while not self._end.is_set():
-            if self._held is not None:
-                is_open = False
-            elif not is_open:
-                is_open = True
+            with self._lock:
+                is_held, holds = self._held is not None, self._holds
+            if is_held:
+                pass
+            elif self._opened_after != holds:
+                self._opened_after = holds
                 self._modules.has_grown()
                 self._try_to(self._open)
             else:
@@ -264,7 +275,7 @@ class DriverWatch:
         for piece in more.pieces:
             piece.set_slow_ioctl(self._slow_ioctl_ns)
         with self._lock:
-            if self._end.is_set() or self._held is not None:
+            if self._end.is_set() or self._held is not None or self._opened_after != self._holds:
                 for piece in more.pieces:
                     piece.close()
                 return

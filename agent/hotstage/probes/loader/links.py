@@ -29,9 +29,12 @@ from hotstage.probes.loader.keeping import KeptDescriptor
 from hotstage.probes.loader.programs import PROGRAMS, Side
 
 _DETACH_THREADS = 32
+_TOLD_AGAIN_SECONDS = 3600.0
 _PER_POINT_ERRORS = frozenset({errno.EINVAL, errno.ENOEXEC, errno.EOPNOTSUPP})
 
 log = logging.getLogger(__name__)
+_told_apart: dict[str, float] = {}
+"""Why links could not be kept apart → when that was told last, monotonic seconds."""
 
 
 def attach(
@@ -120,7 +123,23 @@ def _keep_apart(link: Link) -> None:
             link.kept.append(KeptDescriptor(link.fds[0]))
             del link.fds[0]
     except OSError as error:
-        log.info("links stay together", extra={"reason": str(error)})
+        _tell_together(error.strerror or str(error))
+
+
+def _tell_together(reason: str) -> None:
+    """Each reason once an hour: with many libraries every attach would say it."""
+    now = time.monotonic()
+    if now - _told_apart.get(reason, -_TOLD_AGAIN_SECONDS) < _TOLD_AGAIN_SECONDS:
+        return
+    _told_apart[reason] = now
+    log.info(
+        "links beyond a limit share one table of descriptors: all is counted, but should the agent be killed,"
+        " the kernel lets them go one after the other, some 55 ms each",
+        extra={
+            "reason": reason,
+            "remedy": "none needed; fewer libraries, by an entry in probes.deny, need fewer links",
+        },
+    )
 
 
 def _attach_kind(

@@ -211,6 +211,8 @@ class _Process:
         self._maps.names.prepare(launch_gap=gap, takes_stacks=takes_stacks)
         self._levels.forget([self._pid])
         self._maps.forget_processes([self._pid])
+        self._maps.names.drain_stacks()
+        self._maps.read_fast(0)
 
     def _become(self, turn: _Turn) -> None:
         if self._now == (turn.level, turn.launch_gap):

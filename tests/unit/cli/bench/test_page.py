@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from hotstage.cli.bench.conflict_run import ConflictRun, Opening, _opening
-from hotstage.cli.bench.page import nearest_rank, page_report
+from hotstage.cli.bench.page import _verdict, nearest_rank, page_report
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "contracts/schemas/bench.json").read_text(encoding="utf-8"))
 MS = 1_000_000
@@ -41,6 +41,8 @@ def test_a_report_tells_quantiles_budgets_and_losses(webhook, is_within, lost):
     assert (report["made"], report["lost"], report["within_budget"]) == (31, lost, is_within)
     assert (report["verdict_to_window_ms_p50"], report["verdict_to_window_ms_p99"]) == (3.0, 4.0)
     assert report["decision_to_visible_ms_p99"] == 2.0
+    missed = "NOT within the budget: decision → webhook received (p99 251 ms, budget 250 ms)"
+    assert _verdict(report) == ("within the budgets" if is_within else missed)
 
 
 def test_nothing_seen_is_no_figure_and_within_no_budget():

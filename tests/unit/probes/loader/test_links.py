@@ -46,3 +46,14 @@ def test_a_failure_that_no_single_point_explains_names_the_library(rung: Rung) -
         assert caught.value.path == "/opt/libcuda.so.1"
     finally:
         os.close(fd)
+
+
+def test_why_links_share_a_table_is_told_once_with_what_it_means(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(links, "_told_apart", {})
+    caplog.set_level("INFO")
+    for reason in ("128 threads", "128 threads", "no thread", "128 threads"):
+        links._tell_together(reason)
+    assert [record.reason for record in caplog.records] == ["128 threads", "no thread"]  # type: ignore[attr-defined]
+    assert "one after the other" in caplog.text and all(record.remedy for record in caplog.records)  # type: ignore[attr-defined]
