@@ -28,6 +28,7 @@ from hotstage.probes.discovery.elf_unwind import function_begins
 TABLE_LIMIT = 2048
 """Functions of a table that are looked at."""
 _CODE_LIMIT = 512
+_REFERENCES_LIMIT = 64
 _NOWHERE = (1 << 63) - 1
 _VERSION_BYTES = 64
 _VERSION = re.compile(rb"1\.(\d{1,4})\.\d+[0-9A-Za-z.+-]*\0")
@@ -69,7 +70,10 @@ class _Image:
         offset = self.code_offset(function)
         if offset is None:
             raise ElfError("its code lies outside the executable part")
-        return list(references(os.pread(self.fd, length, offset), function, self.elf.machine))
+        found = list(references(os.pread(self.fd, length, offset), function, self.elf.machine))
+        if len(found) > _REFERENCES_LIMIT:
+            raise ElfError(f"its code takes {len(found)} addresses")
+        return found
 
     def is_begin(self, addresses: list[int]) -> NDArray[np.bool_]:
         """(len(addresses),): whether a function begins there and its code is in the file."""

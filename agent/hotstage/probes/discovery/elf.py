@@ -12,17 +12,21 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 PROGRAM_HEADERS_LIMIT = 256
+SEGMENTS_LIMIT = 64
+"""Loaded ones; of 2,000 real files none has more than 9, and none has two that share a byte."""
 DYNAMIC_ENTRIES_LIMIT = 4096
 SYMBOLS_LIMIT = 1 << 17
 """The largest library of interest (a cuDNN part) exports about 2,400 symbols, libcuda 663."""
 STRINGS_BYTES_LIMIT = 16 << 20
 NAME_BYTES_LIMIT = 1024
 NOTES_BYTES_LIMIT = 64 << 10
+"""Of all notes together."""
 
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
@@ -79,7 +83,7 @@ def read_layout(fd: int) -> ElfFile:
     """As `read_elf`, without what it exports: little work, whatever its size; of programs, too."""
     size = os.fstat(fd).st_size
     machine, headers = program_headers(fd, size)
-    segments = tuple(_segment(h, size) for h in headers if h[0] == _PT_LOAD)
+    segments = _segments(headers, size)
     return ElfFile(machine, _build_id(fd, size, [h for h in headers if h[0] == _PT_NOTE]), {}, segments)
 
 
@@ -89,7 +93,7 @@ def read_elf(fd: int) -> ElfFile:
     """
     size = os.fstat(fd).st_size
     machine, headers = program_headers(fd, size)
-    segments = tuple(_segment(h, size) for h in headers if h[0] == _PT_LOAD)
+    segments = _segments(headers, size)
     dynamic = dynamic_entries(fd, size, headers)
     build_id = _build_id(fd, size, [h for h in headers if h[0] == _PT_NOTE])
     return ElfFile(machine, build_id, _functions(fd, size, segments, dynamic), segments)
@@ -126,6 +130,20 @@ def program_headers(fd: int, size: int) -> tuple[str, list[tuple[int, ...]]]:
     return _MACHINES[machine], list(struct.iter_unpack("<IIQQQQQQ", table))
 
 
+def _segments(headers: list[tuple[int, ...]], size: int) -> tuple[Segment, ...]:
+    """In the file's order. Two that share bytes, in the file or in memory, make one table cost many times its
+    size, and an address lie in two places: no linker writes such.
+    """
+    segments = tuple(_segment(header, size) for header in headers if header[0] == _PT_LOAD)
+    if len(segments) > SEGMENTS_LIMIT:
+        raise ElfError(f"{len(segments)} loaded segments")
+    for spans in ([(s.offset, s.file_size) for s in segments], [(s.address, s.file_size) for s in segments]):
+        ordered = sorted(span for span in spans if span[1])
+        if any(begin + length > following for (begin, length), (following, _) in pairwise(ordered)):
+            raise ElfError("loaded segments overlap")
+    return segments
+
+
 def _segment(header: tuple[int, ...], size: int) -> Segment:
     _, flags, offset, address, _, file_size, _, _ = header
     if offset + file_size > size:
@@ -150,8 +168,10 @@ def dynamic_entries(fd: int, size: int, headers: list[tuple[int, ...]]) -> dict[
 
 
 def _build_id(fd: int, size: int, headers: list[tuple[int, ...]]) -> str:
+    room = NOTES_BYTES_LIMIT
     for header in headers:
-        notes = read_part(fd, header[2], min(header[5], NOTES_BYTES_LIMIT), size, "a note")
+        notes = read_part(fd, header[2], min(header[5], room), size, "a note")
+        room -= len(notes)
         at = 0
         while at + 12 <= len(notes):
             name_size, data_size, kind = struct.unpack_from("<III", notes, at)
@@ -180,10 +200,14 @@ def _functions(
     rows = np.frombuffer(table, _SYMBOL)
     rows = rows[((rows["info"] & 15) == _FUNCTION) & (rows["section"] != 0)]
     found: dict[str, Symbol] = {}
+    room = STRINGS_BYTES_LIMIT  # names that begin inside of others are a table that grows as it is read
     for segment, inside in _by_code_segment(segments, rows):
         columns = (inside[column].tolist() for column in ("name", "value", "size"))
         for name_at, value, length in zip(*columns, strict=True):
             if name := _name(strings, name_at):
+                room -= len(name)
+                if room < 0:
+                    raise ElfError("symbol names that overlap")
                 found.setdefault(name, Symbol(name, value - segment.address + segment.offset, length))
     return found
 

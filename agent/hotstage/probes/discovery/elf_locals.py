@@ -14,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.probes.discovery.elf import ElfFile, Symbol
+from hotstage.probes.discovery.elf_budget import Budget
 from hotstage.probes.discovery.elf_sections import SYMBOL_TABLE, Section, read_sections
 
 SYMBOLS_BYTES_LIMIT = 256 << 20
 STRINGS_BYTES_LIMIT = 512 << 20
+_READ_BYTES_LIMIT = 1 << 30
+"""Of everything: the strings are gone through once for each name."""
 PLACES_LIMIT = 1024
 """How often one name may stand among the strings."""
 COPIES_LIMIT = 4096
@@ -31,13 +34,17 @@ _PIECE_BYTES = SYMBOL_DTYPE.itemsize << 16
 
 
 def local_functions(fd: int, elf: ElfFile, names: Collection[str]) -> dict[str, Symbol]:
-    """Name → where it lies in the file; a second copy is called `NAME#2`, and so on. {} where none is."""
+    """Name → where it lies in the file; a second copy is called `NAME#2`, and so on. {} where none is.
+
+    Raises ElfError where the tables take more work than those of any real library.
+    """
     tables = _symbol_table(fd)
     if tables is None:
         return {}
     symbols, strings = tables
-    places = {name: list(_places(fd, name.encode() + b"\0", strings)) for name in names}
-    functions = _functions(fd, symbols, [place for found in places.values() for place in found])
+    budget = Budget(_READ_BYTES_LIMIT)
+    places = {name: list(_places(fd, name.encode() + b"\0", strings, budget)) for name in names}
+    functions = _functions(fd, symbols, [place for found in places.values() for place in found], budget)
     found: dict[str, Symbol] = {}
     for name in names:
         copies = functions[np.isin(functions["name"], places[name])]
@@ -67,27 +74,31 @@ def _symbol_table(fd: int) -> tuple[Section, Section] | None:
     return None
 
 
-def pieces(fd: int, section: Section, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(place in the section, bytes) of each piece; what is left of a file that was cut short."""
+def pieces(fd: int, section: Section, budget: Budget, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
+    """(place in the section, bytes) of each piece; what is left of a file that was cut short.
+
+    Raises ElfError where the budget is spent.
+    """
     for at in range(0, section.size, _PIECE_BYTES):
         length = min(_PIECE_BYTES + overlap, section.size - at)
+        budget.take(length)
         yield at, os.pread(fd, length, section.offset + at)
 
 
-def _functions(fd: int, symbols: Section, names: list[int]) -> NDArray[np.void]:
+def _functions(fd: int, symbols: Section, names: list[int], budget: Budget) -> NDArray[np.void]:
     """Rows of the functions that are called by one of the names, which are places among the strings."""
     found = [np.zeros(0, SYMBOL_DTYPE)]
-    for _, piece in pieces(fd, symbols):
+    for _, piece in pieces(fd, symbols, budget):
         rows = np.frombuffer(piece, SYMBOL_DTYPE, count=len(piece) // SYMBOL_DTYPE.itemsize)
         is_function = ((rows["info"] & 15) == _FUNCTION) & (rows["section"] != 0)
         found.append(rows[is_function & np.isin(rows["name"], names)][:COPIES_LIMIT])
     return np.concatenate(found)[:COPIES_LIMIT]
 
 
-def _places(fd: int, text: bytes, strings: Section) -> Iterator[int]:
+def _places(fd: int, text: bytes, strings: Section, budget: Budget) -> Iterator[int]:
     """Where the name begins among the strings, at most PLACES_LIMIT times."""
     room = PLACES_LIMIT
-    for start, piece in pieces(fd, strings, len(text) - 1):
+    for start, piece in pieces(fd, strings, budget, len(text) - 1):
         at = piece.find(text)
         while at >= 0:
             yield start + at

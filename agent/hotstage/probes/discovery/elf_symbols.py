@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.probes.discovery.elf import ElfFile
+from hotstage.probes.discovery.elf_budget import Budget
 from hotstage.probes.discovery.elf_locals import (
     STRINGS_BYTES_LIMIT,
     SYMBOL_DTYPE,
@@ -22,6 +23,7 @@ from hotstage.probes.discovery.elf_locals import (
 from hotstage.probes.discovery.elf_sections import EXPORTS, SYMBOL_TABLE, Section, read_sections
 
 NAME_BYTES_LIMIT = 240
+_READ_BYTES_LIMIT = SYMBOLS_BYTES_LIMIT
 _FUNCTION, _FUNCTION_BY_RESOLVER = 2, 10
 
 
@@ -34,19 +36,25 @@ class Place:
 
 
 def functions_at(fd: int, elf: ElfFile, offsets: Collection[int]) -> dict[int, Place]:
-    """File offset → the function that it lies in; those in no function of a known size are left out."""
+    """File offset → the function that it lies in; those in no function of a known size are left out.
+
+    By the first table of each kind: no linker writes a second one. Raises ElfError where they take more work
+    than those of any real library.
+    """
     addresses = {offset: address for offset in offsets if (address := _address(elf, offset)) is not None}
     found: dict[int, Place] = {}
     sections = read_sections(fd)
+    budget = Budget(_READ_BYTES_LIMIT)
     for kind in (SYMBOL_TABLE, EXPORTS):
         left = {offset: address for offset, address in addresses.items() if offset not in found}
-        for table in (section for section in sections if section.kind == kind):
-            found |= _in_table(fd, table, sections, left)
+        table = next((section for section in sections if section.kind == kind), None)
+        if table is not None:
+            found |= _in_table(fd, table, sections, left, budget)
     return found
 
 
 def _in_table(
-    fd: int, table: Section, sections: list[Section], addresses: dict[int, int]
+    fd: int, table: Section, sections: list[Section], addresses: dict[int, int], budget: Budget
 ) -> dict[int, Place]:
     if not addresses or table.entry_size != SYMBOL_DTYPE.itemsize or table.link >= len(sections):
         return {}
@@ -54,11 +62,12 @@ def _in_table(
     if not (0 < table.size <= SYMBOLS_BYTES_LIMIT and 0 < strings.size <= STRINGS_BYTES_LIMIT):
         return {}
     around: dict[int, np.void] = {}
-    for _, piece in pieces(fd, table):
+    for _, piece in pieces(fd, table, budget):
         rows = np.frombuffer(piece, SYMBOL_DTYPE, count=len(piece) // SYMBOL_DTYPE.itemsize)
         is_function = np.isin(rows["info"] & 15, (_FUNCTION, _FUNCTION_BY_RESOLVER)) & (rows["section"] != 0)
         functions = rows[is_function]
         for offset, address in addresses.items():
+            budget.take(0)
             row = _around(functions, address)
             if row is not None and (offset not in around or row["value"] > around[offset]["value"]):
                 around[offset] = row.copy()
