@@ -153,6 +153,9 @@ class Judge:
             return
         self._over_since_ns = self._over_since_ns or now_ns
         story = [each.at_ns for each in self._slow if now_ns - each.at_ns <= STORY_NS]
+        if not self._slow:
+            # Many samples that are each a little longer: more than usual, and none of them slow.
+            return
         is_spread = sum(now_ns - at_ns >= PERSIST_NS for at_ns in story) >= SPREAD_SAMPLES
         if is_spread or now_ns - self._over_since_ns >= PERSIST_NS:
             self.is_firing, self.since_ns = True, min(story, default=self._over_since_ns)

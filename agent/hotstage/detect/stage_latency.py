@@ -37,6 +37,9 @@ _OPEN_SPANS_MAX = 512
 _REBASE_NS = 600_000_000_000
 """After so long an alarm, what was unusual is taken as usual and learned anew."""
 
+_OWN_LEAST = 0.1
+"""Of a duration: what else a hang has left of it is as uncertain as when the hang began and ended."""
+
 _Places = NDArray[np.intp]
 _Code = tuple[int, int]
 _SpanKey = tuple[int, int]
@@ -122,10 +125,12 @@ class StageLatency:
             if stage in UNJUDGED:
                 continue
             stream = self._streams.get((stage, modality)) or self._stream(stage, modality)
+            paid = stream.paid.pop((key[0], key[1]), None)
             own_ns = lasted_ns - self._progress.hung_between(pid, began_ns, began_ns + lasted_ns)
+            if own_ns < _OWN_LEAST * lasted_ns:
+                continue
             seconds = max(own_ns / max(count, 1), 1e3) / 1e9
             log, size = math.log2(seconds), tokens / max(count, 1)
-            paid = stream.paid.pop((key[0], key[1]), None)
             if stream.baseline.usual is not None:
                 excess = self._worth(stream.baseline.excess_of(log, size, instance), seconds)
                 self._pay(stream, Sample(pulse.at_ns, excess, seconds, instance, True, paid))
@@ -148,7 +153,9 @@ class StageLatency:
                 continue
             until_ns = self._progress.frozen_at(pid, stage, pulse.at_ns)
             own_ns = until_ns - began_ns - self._progress.hung_between(pid, began_ns, until_ns)
-            seconds = max(own_ns, 1_000) / 1e9
+            if own_ns <= 0:
+                continue
+            seconds = own_ns / 1e9
             excess = stream.baseline.excess_of(math.log2(seconds), tokens, instance)
             excess = self._worth(excess, seconds)
             if excess > level:
@@ -231,9 +238,14 @@ class StageLatency:
         stage, modality = pulse.names.stages[stream.label], modality_name(stream.modality)
         open_age = judge.oldest_open_seconds(pulse.at_ns)
         where = f" on {instance}" if instance else ""
+        times, as_rule = f"{factor:.1f}", f"{usual:.3g} s"
+        if usual < self._floor_seconds:
+            # So short a time is as uncertain as a scheduler's slice.
+            least = max(seconds / self._floor_seconds, 1.0)
+            times, as_rule = f"more than {least:.1f}", f"less than {self._floor_seconds:.3g} s"
         summary = (
-            f"{stage} ({modality}){where} takes {factor:.1f} times its usual time per unit of work (its "
-            f"tokens, where they are told): {seconds:.3g} s where {usual:.3g} s is usual for that size, by "
+            f"{stage} ({modality}){where} takes {times} times its usual time per unit of work (its "
+            f"tokens, where they are told): {seconds:.3g} s where {as_rule} is usual for that size, by "
             f"the last {judge.affected} slow ones"
         )
         limit = self._factor

@@ -99,3 +99,9 @@ def test_more_is_asked_of_a_stage_that_is_slow_now_and_then(bench, exceed_ratio,
         bench.now += SECOND
         bench.judge.conclude(bench.now, usual, has_open=False)
     assert bench.judge.is_firing is fires
+
+
+def test_what_no_single_sample_shows_does_not_fire_and_then_one_slow_sample_is_enough(bench):
+    assert bench.samples(*[math.log2(2.2)] * 200) is None
+    assert bench.samples(2.0) == 1
+    assert (bench.judge.affected, bench.judge.factor(), bench.judge.typical_seconds()) == (1, 4.0, 0.5)

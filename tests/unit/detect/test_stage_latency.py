@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 from support.bench import windows_of
-from support.pulses import MS, SECOND, pulse, span
+from support.pulses import MS, SECOND, process, pulse, span
 from support.streams import START, Fault, Modality, Stage, Streams, Traffic
 
 from hotstage.config.settings import DetectConfig
 from hotstage.detect.base import Detectors
+from hotstage.detect.demand import Demand
 from hotstage.detect.finding import Severity
+from hotstage.detect.progress import Progress
+from hotstage.detect.stage_latency import StageLatency
 
 ENCODER = Fault(Stage.vision_encode, Modality.image, 10, 20, 35)
 
@@ -115,3 +118,23 @@ def test_what_is_longer_than_the_floor_counts_as_before(usual_ns, slow_ns):
 def test_the_floor_is_a_setting():
     assert slow_after_a_minute(1_000, 4 * MS, stage_latency_floor_seconds=0.0)
     assert slow_after_a_minute(SECOND // 10, SECOND, stage_latency_floor_seconds=2.0) == []
+
+
+def test_what_a_hang_took_whole_is_neither_usual_nor_slow():
+    """Decodes of 50 ms; of those that ended in the hang of the first ten seconds no time was their own."""
+    progress = Progress()
+    detector = StageLatency(DetectConfig(), progress, Demand())
+    for tick in range(300):
+        at_ns = START + tick * 100 * MS
+        ended = span(Stage.llm_decode, Modality.text, at_ns - 50 * MS, 50 * MS, request=tick, pid=7)
+        progress.observe(pulse(at_ns, processes=[process(7)]))
+        progress[7].hung_ns = (START - SECOND, START + 10 * SECOND)
+        assert detector.observe_pulse(pulse(at_ns, ended=[ended])) == []
+    (stream,) = detector._streams.values()
+    assert stream.baseline.usual.seconds == pytest.approx(0.05)
+
+
+def test_where_less_than_the_floor_is_usual_no_time_shorter_than_it_is_told():
+    (finding,) = slow_after_a_minute(500, SECOND)
+    assert "more than 200.0 times" in finding.summary
+    assert "where less than 0.005 s is usual" in finding.summary

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from hotstage.detect.finding import Evidence, Finding, Severity
@@ -94,14 +94,18 @@ class CpuStarvation:
         state.starved.append(is_starved)
         if is_starved and state.since_ns == 0:
             state.since_ns = frame.at_ns
-        state.calm = 0 if second.waiting > CALM_SHARE * level and second.inflight > 0 else state.calm + 1
+        is_calm = second.waiting <= CALM_SHARE * level or second.inflight <= 0
+        state.calm = state.calm + 1 if is_calm or second.launches >= usual.launches else 0
         state.is_firing |= sum(state.starved) >= SECONDS_OF
         if state.calm >= CALM_SECONDS:
             state.is_firing, state.since_ns = False, 0
             state.starved.clear()
         if state.is_firing:
             state.fresh.clear()
-            state.finding = _finding(entity, second, usual, level, frame, state.since_ns)
+            if is_starved or state.finding is None:
+                state.finding = _finding(entity, second, usual, level, frame, state.since_ns)
+            else:
+                state.finding = replace(state.finding, at_ns=frame.at_ns)
         else:
             state.finding = None
             _learn(state, second)
@@ -129,9 +133,12 @@ def _usual(state: _State) -> Second | None:
 
 
 def _is_hurt(second: Second, usual: Second) -> bool:
-    """Less is launched than usual though as much is asked, or more stands in line."""
-    asked = second.inflight >= 0.8 * usual.inflight
-    return (asked and second.launches < LAUNCHES_LEFT * usual.launches) or (
+    """Less is launched for what is asked: far less than usual for as much, or less while more stands in line.
+    Who launches at its usual rate gets its CPUs, whatever its threads wait.
+    """
+    if second.launches >= usual.launches or second.inflight < 0.8 * usual.inflight:
+        return False
+    return second.launches < LAUNCHES_LEFT * usual.launches or (
         second.inflight > max(INFLIGHT_TIMES * usual.inflight, usual.inflight + INFLIGHT_PLUS)
     )
 
@@ -191,7 +198,8 @@ def _finding(
             f"where {usual.waiting:.2g} is usual; {left:.0%} of the usual launches with "
             f"{second.inflight:.0f} requests in flight; {why}"
         ),
-        severity=Severity.warning,
+        # What nothing explains is told, and moves no breaker.
+        severity=Severity.warning if causes else Severity.info,
         confidence=0.85 if causes else 0.7,
         evidence=tuple(evidence),
         labels={"cause": causes[0][0]} if causes else {},

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 
-from hotstage.detect.finding import Finding
-from hotstage.detect.rules.cpu_starvation import CpuStarvation
+from hotstage.detect.finding import Finding, Severity
+from hotstage.detect.rules.cpu_starvation import LAUNCHES_LEFT, CpuStarvation
 from hotstage.frame.columns import COLUMN_INDEX, COLUMNS
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.frame import Frame
@@ -175,3 +175,35 @@ def test_an_instance_that_goes_takes_its_finding_along() -> None:
     assert found
     gone = Frame(81 * SECOND, (HOST,), np.full((1, len(COLUMNS)), np.nan))
     assert detector.observe_frame(gone) == []
+
+
+@pytest.mark.parametrize("inflight", [1.0, 3.0])
+def test_a_server_that_launches_its_usual_rate_is_not_starved(inflight: float) -> None:
+    for seed in REPORTED_ON:
+        server = Server(seed)
+        busy = [server.second(wait=1.4, launches=1.28, inflight=inflight) for _ in range(40)]
+        assert not any(judged([*server.usual(60), *busy])), seed
+
+
+def test_once_it_launches_its_usual_rate_again_it_clears_and_says_no_such_number_meanwhile() -> None:
+    for seed in REPORTED_ON:
+        server = Server(seed)
+        fault = [server.second(wait=1.4, launches=0.4, inflight=2.0) for _ in range(20)]
+        well = [server.second(wait=1.4, launches=2.0) for _ in range(9)]
+        found = judged([*server.usual(60), *fault, *well])
+        assert any(found), seed
+        assert not found[-1], seed
+        rates = [
+            each
+            for (finding,) in filter(None, found)
+            for each in finding.evidence
+            if each.column == "launch_rate"
+        ]
+        assert all(each.value < each.limit / LAUNCHES_LEFT for each in rates), seed
+
+
+def test_without_a_cause_it_is_told_and_moves_no_breaker() -> None:
+    server = Server(204)
+    fault = [server.second(wait=1.4, launches=0.4, inflight=2.0) for _ in range(20)]
+    ((finding,),) = judged([*server.usual(60), *fault])[-1:]
+    assert (finding.severity, finding.labels) == (Severity.info, {})
