@@ -113,7 +113,10 @@ class Connection(BaseHTTPRequestHandler):
         except ApiError as error:
             answer = error.response()
         if isinstance(answer, Stream):
-            self._stream(answer)
+            try:
+                self._stream(answer)
+            finally:
+                answer.end()
         elif request is not None:
             self._respond(answer.for_request(request))
         else:

@@ -127,9 +127,12 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A response without an end: `write` is called with the connection and returns when it is over."""
+    """A response without an end: `write` is called with the connection and returns when it is over. `end` is
+    called once whatever becomes of it, though nothing was written.
+    """
 
     write: Callable[[BufferedIOBase], None]
+    end: Callable[[], None] = lambda: None
     content_type: str = "text/event-stream"
 
 

@@ -20,7 +20,7 @@ from hotstage.api.bell import Bell
 from hotstage.api.documents import Document
 from hotstage.api.message import ApiError, Request, Response, Stream
 from hotstage.api.overrides import OverrideDesk, OverrideOrder
-from hotstage.api.stream import EventStream
+from hotstage.api.stream import EventStream, event_id
 from hotstage.api.view import Sources, View, ViewCell
 from hotstage.api.window_stacks import telling_stacks
 from hotstage.clock import Clock
@@ -209,9 +209,11 @@ def frames(api: Api, request: Request) -> Response:
 
 
 def events(api: Api, request: Request) -> Stream:
-    last_event_id = request.headers.get("last-event-id")
+    last_event_id = event_id(request.headers.get("last-event-id"))
+    if request.method == "HEAD":
+        return Stream(lambda out: None)
     api.events.take_place()
-    return Stream(lambda out: api.events.serve(last_event_id, out))
+    return Stream(lambda out: api.events.serve(last_event_id, out), api.events.give_place_back)
 
 
 def override(api: Api, request: Request) -> Response:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import time
+from http.client import RemoteDisconnected
 
 import pytest
 
 from hotstage.api import stream as module
+from hotstage.api.connection import Connection
 
 
 class Reader:
@@ -96,3 +98,39 @@ def test_closing_ends_the_streams(served, read):
     reader = read().ready()
     served.api.events.close()
     assert reader.response.read() == b"\n"
+
+
+def all_places(served, read):
+    """Every place can be had: none was kept by what came before."""
+    opened = [read().ready() for _ in range(module.MAX_STREAMS)]
+    return len(opened) == module.MAX_STREAMS
+
+
+def test_a_head_takes_no_place(served, read):
+    for _ in range(module.MAX_STREAMS + 1):
+        connection = served.tcp()
+        connection.request("HEAD", "/v1/events")
+        assert connection.getresponse().status == 200
+        connection.close()
+    assert all_places(served, read)
+
+
+def test_a_number_of_thousands_of_digits_is_refused_and_keeps_no_place(served, read):
+    for _ in range(module.MAX_STREAMS + 1):
+        reader = read("9" * 5000)
+        assert reader.response.status == 400
+        assert b"bad_event_id" in reader.response.read()
+    assert all_places(served, read)
+
+
+def test_a_peer_that_is_gone_before_the_head_gives_its_place_back(served, read, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "end_headers", gone)
+        for _ in range(module.MAX_STREAMS + 1):
+            with pytest.raises(RemoteDisconnected):
+                read()
+    assert all_places(served, read)
+
+
+def gone(connection):
+    raise ConnectionResetError
