@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hotstage.daemon.failures import TickFailures
 from hotstage.daemon.publisher import Publisher
 from hotstage.devices.samples import DevicesState
 from hotstage.probes.engine import ProbeEngine
@@ -30,12 +31,15 @@ class Signs:
     """The thread that attaches to new processes."""
     journal_runs: bool
     """The thread that writes transitions and events."""
+    ticks_come_through: bool = True
+    """False: those that end a second have failed for long, though others come to their end."""
 
     def failing(self) -> tuple[str, ...]:
         found = {
             "rings are not drained": self.rings_are_drained,
             "discovery has ended": self.discovery_runs,
             "the journal's thread has ended": self.journal_runs,
+            "ticks fail": self.ticks_come_through,
         }
         return tuple(what for what, is_well in found.items() if not is_well)
 
@@ -85,12 +89,13 @@ class Heartbeat:
         return "; ".join(part for part in (*self._failing, self._status(), self._note) if part)
 
 
-def signs_of(engine: ProbeEngine, publisher: Publisher) -> Signs:
+def signs_of(engine: ProbeEngine, publisher: Publisher, failures: TickFailures) -> Signs:
     """As of now."""
     return Signs(
         rings_are_drained=engine.rings_are_drained(),
         discovery_runs=engine.following.is_running,
         journal_runs=publisher.is_writing,
+        ticks_come_through=not failures.are_lasting(),
     )
 
 

@@ -64,7 +64,7 @@ class Daemon:
             ticker = Ticker(parts, self._clock)
             heart = Heartbeat(
                 self._service,
-                signs=lambda: signs_of(parts.engine, parts.publisher),
+                signs=lambda: signs_of(parts.engine, parts.publisher, parts.meter.failures),
                 status=lambda: status_line(parts.engine, ticker.gpus.state),
             )
             # What exists now stays until the end: the collector need not look at it again and again.
@@ -80,9 +80,11 @@ class Daemon:
             is_early = woken is Woken.urgent
             try:
                 ticker.tick(is_early=is_early)
-            except HotstageError as error:
-                log.error("a tick failed: %s", error.message, extra={"remedy": error.remedy})
+            # Whatever a program made the tick stumble over, the agent goes on for all others.
+            except Exception as error:
+                parts.meter.failures.failed(error, is_slow=ticker.was_slow)
             else:
+                parts.meter.failures.came_through(is_slow=ticker.was_slow)
                 heart.ticked(is_slow=ticker.was_slow)
             # At most one between two ticks: a flood of verdicts is told in order and on time, but not sooner.
             urgent = () if is_early else parts.engine.urgent_fds()

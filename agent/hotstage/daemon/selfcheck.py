@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hotstage.clock import Clock
+from hotstage.daemon.failures import TickFailures
 
 _TICKS_KEPT = 600
 _STATM = Path("/proc/self/statm")
@@ -57,6 +58,7 @@ class SelfMeter:
         self.slow_ticks = 0
         self.early_ticks = 0
         self.late_ticks = 0
+        self.failures = TickFailures(clock)
         self.last_tick_ns: int | None = None
         self.map_bytes = 0
         self.start_to_attached_seconds: float | None = None

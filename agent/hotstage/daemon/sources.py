@@ -189,7 +189,7 @@ class LiveSources:
             levels={} if coverage.off else levels_of(coverage.governor),
             probe_cost_ratio=dearest(coverage.governor),
             page_dropped=page_dropped,
-            is_ticking=not self._is_late(self._seconds_since_tick()),
+            is_ticking=not (self._is_late(self._seconds_since_tick()) or self._meter.failures.are_lasting()),
             losses=coverage.losses,
             launches=asdict(self._engine.counted.launch_totals()),
             kernels=tuple(self._engine.names.kernel_series()),
@@ -214,7 +214,11 @@ class LiveSources:
         late_seconds = self._seconds_since_tick()
         lost = {name: count for name, count in (sample.losses if sample else {}).items() if count}
         checks: Document = {
-            "tick": {"seconds_since_last": late_seconds, "late_total": self._meter.late_ticks},
+            "tick": {
+                "seconds_since_last": late_seconds,
+                "late_total": self._meter.late_ticks,
+                "failed_total": self._meter.failures.total,
+            },
             "agent": self._meter.sample().document(),
             "losses": lost,
             "journal": {
@@ -240,7 +244,7 @@ class LiveSources:
         self._lost_total = total
 
     def _status(self, checks: Document, late_seconds: float | None) -> str:
-        if self._is_late(late_seconds):
+        if self._is_late(late_seconds) or self._meter.failures.are_lasting():
             return "failing"
         lossy = self._lossy_ns is not None and self._clock.monotonic_ns() - self._lossy_ns < LOSSY_NS
         refused = checks["journal"]["error"] is not None or checks["outbox"]["error"] is not None

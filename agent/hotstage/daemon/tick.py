@@ -38,11 +38,12 @@ class Ticker:
         self.gpus = no_devices(0, DevicesState.starting, "not asked yet")
         """The GPUs as last heard."""
         self.was_slow = False
-        """Whether the last tick was one that ends a second."""
+        """Whether the last tick was one that ends a second; as far as it came, if it failed."""
 
     def tick(self, *, is_early: bool = False) -> None:
         """The whole program: read, judge, decide, publish. `is_early`: the kernel has something urgent."""
         parts = self._parts
+        self.was_slow = False
         began_ns = self._clock.monotonic_ns()
         ordered = carry_out(parts.overrides, parts.line.breakers, began_ns, parts.line.detectors.repaired)
         sample = parts.shares.apply(parts.engine.read_fast())

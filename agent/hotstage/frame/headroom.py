@@ -5,12 +5,15 @@ headroom = free + reusable - reserve. free: NVML's, at its own 10 Hz. reusable: 
 of the process keeps without using it, and what stages that encode and prefill hold now, since it is a part
 of what is predicted for them. reserve: `reserve_ratio` of the GPU's memory.
 
+What a program claims to hold beyond what any GPU has makes its headroom unknown.
+
 Of fragmentation it says what basis it has. A pool's slack says how much is kept, not how it is cut: it counts
 as reusable, and as no fragmentation.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,7 +25,7 @@ from hotstage.frame.memory_types import FragmentationFigure, Memory, MemoryOfPro
 from hotstage.frame.token_demand import Copies, Demand, of_requests
 from hotstage.frame.token_prices import Place, TokenPrices, allocated_by_kind
 from hotstage.probes.maps.conflict import INPUTS_DTYPE, TEXT, TOKEN_KINDS, VISUAL, TokenBasis
-from hotstage.probes.memory_sample import Basis
+from hotstage.probes.memory_sample import MOST_BYTES, Basis
 from hotstage.probes.samples import CallSample, FastSample
 from hotstage.stages.pulse import Pulse
 
@@ -120,16 +123,19 @@ class Headroom:
         if gpu is not None and np.isfinite(gpu["memory_used_bytes"]) and gpu["memory_total_bytes"] > 0:
             total = float(gpu["memory_total_bytes"])
             free = max(0.0, total - float(gpu["memory_used_bytes"]))
-            reusable = _kept(process.fragmentation) + sum(
-                held.get((place, kind), 0) for kind in range(TOKEN_KINDS)
-            )
-            row["headroom_bytes"] = max(0, int(free + reusable - self._config.reserve_ratio * total))
-            row["headroom_ns"] = gpu["at_ns"]
+            parts = [
+                _kept(process.fragmentation),
+                *(held.get((place, kind), 0) for kind in range(TOKEN_KINDS)),
+            ]
+            if max(parts) <= MOST_BYTES:
+                headroom = free + sum(parts) - self._config.reserve_ratio * total
+                row["headroom_bytes"] = max(0, int(headroom))
+                row["headroom_ns"] = gpu["at_ns"]
         figure = process.fragmentation
         if figure.basis not in _CUT or figure.ratio is None:
             figure = self._of_gpu.get(process.gpu_uuid or "", figure)
-        if figure.basis in _CUT and figure.ratio is not None:
-            row["fragmentation_permille"] = round(1000 * figure.ratio)
+        if figure.basis in _CUT and figure.ratio is not None and not math.isnan(figure.ratio):
+            row["fragmentation_permille"] = round(1000 * min(max(figure.ratio, 0.0), 1.0))
             row["fragmentation_basis"] = Basis[figure.basis.upper()]
             row["fragmentation_ns"] = self._memory_ns
         return row

@@ -27,7 +27,14 @@ from hotstage.frame.memory_types import (
 )
 from hotstage.probes.catalogue.spec import Memory as Kind
 from hotstage.probes.maps.layout import NO_DEVICE
-from hotstage.probes.memory_sample import AGE_EDGES_SECONDS, FOR_GPUS, SIZELESS, Estimate, MemorySample
+from hotstage.probes.memory_sample import (
+    AGE_EDGES_SECONDS,
+    FOR_GPUS,
+    MOST_BYTES,
+    SIZELESS,
+    Estimate,
+    MemorySample,
+)
 from hotstage.stages.labels import StageLabels
 from hotstage.stages.stage import modality_name
 
@@ -123,6 +130,8 @@ class MemoryTable:
         )
 
 
+_COUNTER_END = (1 << 64) - 1
+"""Where a sum of counters stays: beyond, it is no number that JSON's readers take."""
 _FOR_GPU_NAMES = frozenset(kind.name.lower() for kind in FOR_GPUS)
 
 
@@ -166,6 +175,7 @@ def _process(
         row["untracked_count"]
         or row["unmatched_frees"]
         or (row["unsized_count"] and int(row["kind"]) in FOR_GPUS)
+        or row["live_bytes"] > MOST_BYTES
         for row in rows
     )
     live = sum(int(row["live_bytes"]) for row in rows if int(row["kind"]) in FOR_GPUS)
@@ -193,7 +203,7 @@ def _kind(row: np.void, at_ns: int) -> MemoryKind:
 
     return MemoryKind(
         kind=_KIND_NAMES.get(int(row["kind"]), "unknown"),
-        live_bytes=None if row["unsized_count"] else known("live_bytes"),
+        live_bytes=None if row["unsized_count"] or row["live_bytes"] > MOST_BYTES else known("live_bytes"),
         live_count=int(row["live_count"]),
         unsized_count=int(row["unsized_count"]),
         high_bytes=known("high_bytes"),
@@ -213,8 +223,11 @@ def _age(since_ns: int, at_ns: int) -> float | None:
 
 
 def _stages_by_place(sample: MemorySample, labels: StageLabels) -> dict[Place, list[MemoryOfStage]]:
+    """Without stages that hold, or held, more than any GPU has: their process is incomplete."""
     found: dict[Place, list[MemoryOfStage]] = {}
-    for row in sample.stages:
+    for row in sample.stages[sample.stages["high_bytes"] <= MOST_BYTES]:
+        if row["live_bytes"] > MOST_BYTES:
+            continue
         pid = int(row["tgid"])
         found.setdefault((pid, int(row["device"])), []).append(
             MemoryOfStage(
@@ -244,7 +257,7 @@ def _of_host(places: Iterable[list[MemoryOfStage]]) -> list[MemoryOfStage]:
             live_bytes=sum(row.live_bytes for row in rows),
             high_bytes=sum(row.high_bytes for row in rows),
             live_count=sum(row.live_count for row in rows),
-            allocated_bytes=sum(row.allocated_bytes for row in rows),
+            allocated_bytes=min(sum(row.allocated_bytes for row in rows), _COUNTER_END),
             oldest_age_seconds=max(_ages_of(rows), default=None),
             median_age_seconds=_median_of(rows),
         )

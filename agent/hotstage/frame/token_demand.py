@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hotstage.probes.catalogue.spec import Direction
 from hotstage.probes.copies import DIRECTIONS, directions
 from hotstage.probes.maps.conflict import TEXT, VISUAL, TokenBasis
+from hotstage.probes.memory_sample import MOST_BYTES
 from hotstage.probes.samples import CallSample
 from hotstage.stages.request_class import MEDIA, input_tokens
 from hotstage.stages.stage import Modality, Stage
@@ -27,6 +28,9 @@ _VISUAL_MEDIA = [MEDIA.index(Modality.image), MEDIA.index(Modality.video)]
 _VISUAL_BITS = np.uint64(sum(1 << stage for stage in VISUAL_STAGES))
 _TEXT_BITS = np.uint64(sum(1 << stage for stage in TEXT_STAGES))
 _TO_DEVICE = DIRECTIONS.index(Direction.HOST_TO_DEVICE)
+
+MOST_TOKENS = 1 << 48
+"""No process reads so many at once; what is beyond was made up, and is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,10 @@ class Demand:
     awaited: tuple[int, int]
 
 
+UNKNOWN = Demand(TokenBasis.UNKNOWN, (0, 0), (0, 0))
+"""Somebody said something that cannot be."""
+
+
 def of_requests(rows: NDArray[np.void]) -> dict[int, Demand]:
     """REQUEST_DTYPE (R,) of `maps.layout`, in flight → pid → what marks say."""
     if not len(rows):
@@ -55,10 +63,14 @@ def of_requests(rows: NDArray[np.void]) -> dict[int, Demand]:
         np.where(rows["stage_mask"] & _TEXT_BITS, 0, whole),
     )
     pids, place = np.unique(rows["tgid"], return_inverse=True)
-    sums = np.stack([np.bincount(place, column, len(pids)) for column in columns], axis=1).astype(np.int64)
+    sums = np.stack([np.bincount(place, column, len(pids)) for column in columns], axis=1)
+    possible: NDArray[np.bool_] = np.all((sums >= 0) & (sums <= MOST_TOKENS), axis=1)
+    whole_sums = np.where(possible[:, None], sums, 0).astype(np.int64)
     return {
-        pid: Demand(TokenBasis.KNOWN, (seen, read), (encode, prefill))
-        for pid, (seen, read, encode, prefill) in zip(pids.tolist(), sums.tolist(), strict=True)
+        pid: Demand(TokenBasis.KNOWN, (seen, read), (encode, prefill)) if is_possible else UNKNOWN
+        for pid, (seen, read, encode, prefill), is_possible in zip(
+            pids.tolist(), whole_sums.tolist(), possible.tolist(), strict=True
+        )
     }
 
 
@@ -73,18 +85,25 @@ class Copies:
     ) -> dict[int, Demand]:
         """pid → what was copied since, as tokens of which all memory is still to come; without `marked`
         processes, and empty at the first look. `token_bytes`: what is copied for one, by kind.
+        `UNKNOWN` where more was copied than can be.
         """
         now = self._bytes(calls)
         before, self._before = self._before, now
         if before is None:
             return {}
         tokens: dict[int, list[int]] = {}
+        impossible: set[int] = set()
         for (pid, kind), copied in now.items():
-            added = (copied - before.get((pid, kind), 0)) // token_bytes[kind]
+            grown = copied - before.get((pid, kind), 0)
+            if grown > MOST_BYTES:
+                impossible.add(pid)
+            added = grown // token_bytes[kind]
             if added > 0:
                 tokens.setdefault(pid, [0, 0])[kind] += added
         return {
-            pid: Demand(TokenBasis.ESTIMATED, (visual, text), (visual, visual + text))
+            pid: UNKNOWN
+            if pid in impossible
+            else Demand(TokenBasis.ESTIMATED, (visual, text), (visual, visual + text))
             for pid, (visual, text) in tokens.items()
             if pid not in set(marked)
         }

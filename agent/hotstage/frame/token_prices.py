@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.frame.token_demand import STAGES_OF
+from hotstage.probes.memory_sample import MOST_BYTES
 
 HALF_LIFE_SECONDS = 60.0
 LEAST_TOKENS = 1000
@@ -53,7 +54,8 @@ class TokenPrices:
 
     def settle(self, at_ns: int, stages: NDArray[np.void]) -> None:
         """STAGE_ROW_DTYPE of the ledger: what was allocated since the last time belongs to what was taken
-        since. Processes that are not in it any more are forgotten.
+        since. Processes that are not in it any more are forgotten. A second whose sum fell, or grew by more
+        than any GPU has (a number that a program made up; a sum modulo 2^64), says nothing of the price.
         """
         now = allocated_by_kind(stages)
         fade = 1.0 if self._at_ns is None else 0.5 ** ((at_ns - self._at_ns) / 1e9 / HALF_LIFE_SECONDS)
@@ -61,8 +63,9 @@ class TokenPrices:
         for key, total in now.items():
             place, kind = key
             found = kept[key] = self._sums.get(key, _Sum())
-            if key in self._allocated:
-                found.bytes = found.bytes * fade + total - self._allocated[key]
+            grown = total - self._allocated.get(key, total + 1)
+            if 0 <= grown <= MOST_BYTES:
+                found.bytes = found.bytes * fade + grown
                 found.tokens = found.tokens * fade + self._tokens.get((place[0], kind), 0)
         self._sums, self._allocated, self._tokens, self._at_ns = kept, now, {}, at_ns
 

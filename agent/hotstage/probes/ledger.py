@@ -23,6 +23,7 @@ from hotstage.probes.memory_groups import AllocationGroups, kind_codes, stage_co
 from hotstage.probes.memory_sample import (
     FOR_GPUS,
     MEMORY_ROW_DTYPE,
+    MOST_BYTES,
     STAGE_ROW_DTYPE,
     Basis,
     Estimate,
@@ -93,10 +94,11 @@ class Ledger:
         if self._maps is None or not pids:
             return
         keys, sums = self._maps.forget(pids)
-        held = np.isin(keys["kind"], FOR_GPUS) & (sums["live_bytes"] > 0)
+        live = sums["live_bytes"]
+        held = np.isin(keys["kind"], FOR_GPUS) & (live > 0) & (live <= MOST_BYTES)
         with self._lock:
             self._ended_processes += len(np.unique(keys["tgid"][held]))
-            self._ended_bytes += int(sums["live_bytes"][held].sum())
+            self._ended_bytes += sum(live[held].tolist())
 
     def _exact(self) -> dict[tuple[int, int], Estimate]:
         found = {} if self.torch is None else self.torch.fragmentation()

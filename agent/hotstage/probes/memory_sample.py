@@ -36,6 +36,11 @@ _AGES = [("oldest_ns", "<u8"), ("median_ns", "<u8")]
 """When the oldest and the median of its live allocations were made; 0 where it has none."""
 MEMORY_ROW_DTYPE = np.dtype([*MEMORY_KEY_DTYPE.descr[:3], *MEMORY_SUM_DTYPE.descr, *_AGES])
 STAGE_ROW_DTYPE = np.dtype([*MEMORY_STAGE_KEY_DTYPE.descr[:4], *MEMORY_STAGE_DTYPE.descr, *_AGES])
+MOST_BYTES = 1 << 48
+"""256 TiB: no GPU has it, and sums of it keep far from 2^64. Programs choose what they ask for: what is said
+to live beyond is no measurement, and what it would be part of is unknown.
+"""
+
 PAGE_ROW_DTYPE = np.dtype([("tgid", "<u4"), ("device", "<u4"), ("live_bytes", "<u8"), ("page_bytes", "<u8")])
 
 

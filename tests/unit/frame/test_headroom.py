@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from support.pulses import SECOND, pulse, span
 
 from hotstage.config.conflict import ConflictConfig
@@ -182,3 +183,34 @@ def test_a_lossy_interval_says_unknown_for_as_long_as_it_may_show():
     headroom.take(pulse(START + 5 * SECOND, lost={"lost_stacks": 3}))
     (row,) = headroom.inputs(seen(START + 5 * SECOND, in_flight), devices(), stage_rows()).values()
     assert row["tokens_basis"] == TokenBasis.KNOWN, "what was lost says nothing of tokens"
+
+
+ALL_ONES = 2**64 - 1
+
+
+@pytest.mark.parametrize("live", [ALL_ONES, 1 << 49])
+def test_what_no_gpu_has_makes_the_headroom_unknown(live):
+    (row,) = learned().inputs(seen(START, NOTHING), devices(), stage_rows((8, 0, live))).values()
+    assert (row["headroom_ns"], row["headroom_bytes"]) == (0, 0)
+
+
+def test_what_an_allocator_claims_to_keep_beyond_any_gpu_makes_it_unknown_too():
+    forged = FragmentationFigure("torch", float("inf"), ALL_ONES, ALL_ONES, None)
+    (row,) = learned(of_process=forged).inputs(seen(START, NOTHING), devices(), stage_rows()).values()
+    assert (row["headroom_ns"], row["fragmentation_permille"]) == (0, 1000)
+
+
+def test_a_sum_that_cannot_be_leaves_the_price_as_it_was():
+    headroom, in_flight = learned(), requests((600, 100, [], 0))
+    for second, allocated in enumerate((ALL_ONES, 5, 2000 * 60_000), 1):
+        headroom.take(pulse(START, ended=[span(Stage.vision_encode, Modality.image, START, 1, pid=7)]))
+        headroom.know(START + second, memory(), stage_rows((8, allocated, 0), (12, 4000 * 20_000, 0)))
+        (row,) = headroom.inputs(seen(START, in_flight), devices(), stage_rows()).values()
+        assert 60_000 <= row["bytes_per_token"][VISUAL] <= 120_001
+
+
+def test_copies_beyond_any_gpu_make_the_tokens_unknown():
+    look, token_bytes = Copies(), {VISUAL: 1, TEXT: 1}
+    look.look(copies(0, 0), (), token_bytes)
+    (demand,) = look.look(copies(ALL_ONES, ALL_ONES), (), token_bytes).values()
+    assert (demand.basis, demand.tokens) == (TokenBasis.UNKNOWN, (0, 0))

@@ -178,3 +178,25 @@ def test_what_no_call_said_the_size_of_is_null_and_not_nothing(devices):
     shared = a_sample(a_sum(live=GIB), a_sum(kind=Memory.SHARED, live_count=1, unsized_count=1))
     (process,) = MemoryTable().make(shared, devices, StageLabels()).processes
     assert process.live_bytes == GIB, "what is another process's is no part of it"
+
+
+def test_what_no_gpu_has_is_unknown_and_part_of_no_sum(make):
+    forged = {"live_bytes": (1 << 64) - 1, "high_bytes": (1 << 64) - 1, "allocated_bytes": (1 << 64) - 1}
+    stages = [
+        {"tgid": pid, "device": 0, "stage": stage, "modality": 1, **numbers}
+        for pid, stage, numbers in (
+            (7, 8, forged),
+            (8, 8, {"live_bytes": 10, "high_bytes": 30, "allocated_bytes": (1 << 64) - 1}),
+            (9, 8, {"live_bytes": 10, "high_bytes": 30, "allocated_bytes": 40}),
+        )
+    ]
+    memory = make(
+        a_sample(a_sum(live=(1 << 64) - 1), a_sum(pid=8, live=10), stages=stages, from_start=(7, 8, 9))
+    )
+    liar, other = memory.processes[:2]
+    assert (liar.is_complete, liar.live_bytes, liar.kinds[0].live_bytes) == (False, None, None)
+    assert other.live_bytes == 10
+    assert memory.gpus[0].live_bytes is None
+    (row,) = memory.stages
+    assert (row.live_bytes, row.allocated_bytes) == (20, (1 << 64) - 1)
+    assert msgspec.json.encode(memory)
