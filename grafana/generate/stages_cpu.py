@@ -9,6 +9,7 @@ from generate.promql import DASHBOARD, total
 from hotstage.sinks import pressure_metrics as pressure
 from hotstage.sinks import scheduling_metrics as metrics
 
+PAGE_FAULTS = "[probes] page_faults"
 _STAGE = 'stage=~"$stage"'
 _STATE = total(DASHBOARD.rate(metrics.OFF_CPU, _STAGE, 'state=~"woken|preempted"'), "stage", "state")
 
@@ -79,6 +80,7 @@ CPU = Row(
             "timeseries",
             "ops",
             (Target(total(DASHBOARD.rate(metrics.PAGE_FAULTS, _STAGE), "stage"), "{{stage}}"),),
+            needs=PAGE_FAULTS,
         ),
     ),
 )

@@ -17,6 +17,7 @@ from support.monitoring import end
 from generate.overview import OVERVIEW
 from generate.overview_driver import DRM, IOCTLS
 from generate.stages import STAGES
+from generate.stages_cpu import PAGE_FAULTS
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(150)]
 
@@ -25,7 +26,7 @@ SERVER_DIES_AT = 49
 
 NEEDS = {panel.title: panel.needs for board in (OVERVIEW, STAGES) for panel in board.panels if panel.needs}
 
-NOT_HERE = {title for title, need in NEEDS.items() if need in (DRM, IOCTLS)}
+NOT_HERE = {title for title, need in NEEDS.items() if need in (DRM, IOCTLS, PAGE_FAULTS)}
 """Panels on drivers that a simulated host does not have, and on what is off by default."""
 
 
