@@ -45,10 +45,10 @@ class Scene:
 
 
 SCENES = {
-    "token-conflict": Scene(3 * GIB, 7 * GIB, has_burst=True),
+    "token-conflict": Scene(3 * GIB, 11 * GIB, has_burst=True),
     "tokens-with-room": Scene(5 * GIB, 11 * GIB, has_burst=True),
     "tokens-in-one-piece": Scene(3 * GIB, 0, has_burst=True),
-    "cut-memory": Scene(3 * GIB, 7 * GIB),
+    "cut-memory": Scene(3 * GIB, 11 * GIB),
     "shared-stream": Scene(has_one_stream=True),
 }
 """By the fault's name. A hard negative is the fault without one of its terms."""
