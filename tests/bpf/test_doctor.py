@@ -22,7 +22,7 @@ from targets import Target, build_library
 pytestmark = pytest.mark.kernel
 
 STRANGER = 12345
-DEADLINE_SECONDS = 3.0
+DEADLINE_SECONDS = 6.0
 
 
 def with_only(*capabilities: str) -> list[str]:
@@ -47,7 +47,7 @@ def as_root() -> subprocess.CompletedProcess[str]:
     return run_doctor("--json")
 
 
-def test_root_can_run_everything_here_within_three_seconds(as_root) -> None:
+def test_root_can_run_everything_here_within_six_seconds(as_root) -> None:
     assert as_root.returncode == 0, as_root.stdout
     found = findings(as_root)
     assert found["rung"]["detail"].startswith(("S:", "M:", "P:"))
