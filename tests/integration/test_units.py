@@ -246,7 +246,7 @@ def test_without_it_the_agent_sees_less(installed, place, start_target, capabili
 
 @pytest.mark.long
 def test_the_drop_in_for_old_kernels_gives_what_their_links_need(installed, place, start_target):
-    """Half a minute: each link of rung P is let go by itself. What the rung needs is told in doctor's tests."""
+    """Half a minute: each link of rung P is let go by itself. Doctor's tests tell what it needs."""
     target, environment = start_target(), listening("HTTP", free_port()) | {"HOTSTAGE_PROBES_RUNG": "P"}
     with running(Unit.read("hotstage-agent"), installed, place / "bare", environment) as agent:
         assert agent.process.wait(20) == 5
