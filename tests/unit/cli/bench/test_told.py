@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from hotstage.cli.bench.counting import counting
 from hotstage.cli.bench.overhead import _print
+from hotstage.probes.restraint.costs import Costs
 
 COUNTED = {"exact": True, "made": 2000, "counted": 2000, "lost": 0, "host": {"rung": "S"}}
 
@@ -36,6 +37,7 @@ def test_every_variant_of_overhead_is_explained_under_the_table(capsys):
             "variants": [row],
             "placement": {"emulated": 9, "symbols": 9, "links": 1, "detach_seconds": 0.1},
             "switches": [],
+            "governor_costs": Costs("not measured").as_json(),
             "not_measured": {},
             "within_budget": True,
         }
