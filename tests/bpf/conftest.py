@@ -237,6 +237,22 @@ def start_small(build: Build, objects: Path) -> Iterator[Callable[[MapSizes], Pr
         yield lambda sizes: start_probes(build, Rung.SESSION, stack, sizes)
 
 
+@pytest.fixture(scope="session")
+def memory(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """`build` with a library that keeps the truth about memory in place of libcuda's."""
+    from tests.bpf.memory_target import build_memory
+
+    return build_memory(build, tmp_path_factory.mktemp("memory"))
+
+
+@pytest.fixture(scope="module", params=WAYS, ids=lambda way: f"{way[0]}, rung {way[1]}")
+def memory_probes(request: pytest.FixtureRequest, memory: Build, objects: Path) -> Iterator[Probes]:
+    """Programs of the module's own on that library: what others allocate is not in their ledger."""
+    compiler, rung = request.param
+    with ExitStack() as stack:
+        yield start_probes(memory, rung, stack, compiler=compiler)
+
+
 @pytest.fixture
 def workload(build: Build) -> Iterator[Workload]:
     target = Workload(build.workload)

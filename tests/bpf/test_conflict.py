@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.bpf.conftest import WAYS, Build, Probes, start_probes
-from tests.bpf.memory_target import DEVICE, HOST, PHYSICAL, POOL, MemoryTarget, build_memory
+from tests.bpf.conftest import Build, Probes, start_probes
+from tests.bpf.memory_target import DEVICE, HOST, PHYSICAL, POOL, MemoryTarget
 
 from hotstage.probes.catalogue import CUDA_DRIVER
 from hotstage.probes.loader.base import MapSizes, Rung
@@ -25,15 +25,8 @@ ALLOC = CUDA_DRIVER.by_symbol()["cuMemAlloc_v2"].call_id
 
 
 @pytest.fixture(scope="module")
-def memory(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    return build_memory(build, tmp_path_factory.mktemp("memory"))
-
-
-@pytest.fixture(scope="module", params=WAYS, ids=lambda way: f"{way[0]}, rung {way[1]}")
-def probes(request: pytest.FixtureRequest, memory: Build, objects: Path) -> Iterator[Probes]:
-    compiler, rung = request.param
-    with ExitStack() as stack:
-        yield start_probes(memory, rung, stack, compiler=compiler)
+def probes(memory_probes: Probes) -> Probes:
+    return memory_probes
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.bpf.conftest import WAYS, Build, Probes, start_probes
+from tests.bpf.conftest import Build, Probes, start_probes
 from tests.bpf.memory_target import (
     ARRAY,
     BLOCK,
@@ -23,7 +23,6 @@ from tests.bpf.memory_target import (
     TOO_MUCH,
     MemoryTarget,
     assert_same,
-    build_memory,
     entries_of,
     sum_of,
 )
@@ -37,15 +36,8 @@ MAPPED, IMPORTED = int(Memory.MAPPED), int(Memory.IMPORTED)
 
 
 @pytest.fixture(scope="module")
-def memory(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    return build_memory(build, tmp_path_factory.mktemp("memory"))
-
-
-@pytest.fixture(scope="module", params=WAYS, ids=lambda way: f"{way[0]}, rung {way[1]}")
-def probes(request: pytest.FixtureRequest, memory: Build, objects: Path) -> Iterator[Probes]:
-    compiler, rung = request.param
-    with ExitStack() as stack:
-        yield start_probes(memory, rung, stack, compiler=compiler)
+def probes(memory_probes: Probes) -> Probes:
+    return memory_probes
 
 
 @pytest.fixture

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
-from tests.bpf.conftest import WAYS, Build, Probes, start_probes
+from tests.bpf.conftest import Build, Probes
 from tests.bpf.memory_target import (
     ARRAY,
     DEVICE,
@@ -21,7 +19,6 @@ from tests.bpf.memory_target import (
     SHARED,
     MemoryTarget,
     assert_same,
-    build_memory,
     entries_of,
     sum_of,
 )
@@ -34,15 +31,8 @@ UNSIZED = 4
 
 
 @pytest.fixture(scope="module")
-def memory(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    return build_memory(build, tmp_path_factory.mktemp("memory"))
-
-
-@pytest.fixture(scope="module", params=WAYS, ids=lambda way: f"{way[0]}, rung {way[1]}")
-def probes(request: pytest.FixtureRequest, memory: Build, objects: Path) -> Iterator[Probes]:
-    compiler, rung = request.param
-    with ExitStack() as stack:
-        yield start_probes(memory, rung, stack, compiler=compiler)
+def probes(memory_probes: Probes) -> Probes:
+    return memory_probes
 
 
 @pytest.fixture

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * A call that is timed, on its way in and on its way out: its state in flight, its count, time and error, and what
+ * it does besides. What remains to be done then is told to who called, since it wants a frame of its own.
+ */
+#ifndef HOTSTAGE_TIMED_CALLS_H
+#define HOTSTAGE_TIMED_CALLS_H
+
+#include "arguments.h"
+#include "call_counts.h"
+#include "call_effects.h"
+#include "call_events.h"
+#include "call_stack.h"
+#include "layers.h"
+#include "levels.h"
+#include "runtime_calls.h"
+
+#define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
+
+/* A call of the runtime or of a library: others will stand inside it. */
+static __always_inline void enter_outer(struct pt_regs *ctx, struct thread_state *thread,
+					const struct call_spec *spec, __u64 pid_tgid, __u64 cookie,
+					__u64 now)
+{
+	if (!thread->depth)
+		frame_at(thread, 1)->flags = 0;
+	if (is_of_communicator(spec->effect))
+		enter_communicator(ctx, thread, spec, pid_tgid >> 32, (__u32)pid_tgid,
+				   (__u16)cookie, now);
+	else
+		enter_runtime(ctx, thread, spec);
+}
+
+/* All that is recorded at LEVEL_COUNTS_ONLY of a call that changes no state. */
+static __always_inline void count_at_entry(struct thread_state *thread, __u32 tgid, __u64 cookie)
+{
+	struct call_key key = key_of(thread, tgid, cookie);
+	struct call_stat *stat = stat_of(&key, 1);
+
+	if (stat)
+		__sync_fetch_and_add(&stat->count, 1);
+	if (thread->counted_at_entry < 255)
+		thread->counted_at_entry++;
+}
+
+/* What is left to do with a call when enter_call or leave_call is done. */
+#define CALL_IS_COUNTED 0 /* entered: its return is of no interest */
+#define CALL_IS_DONE 1
+#define CALL_UNMAPS_MORE 2
+#define CALL_ENDS_CONTEXT 3 /* left, and not yet popped, as the next ones */
+#define CALL_IS_OF_COMMUNICATORS 4
+#define CALL_HAS_ANSWER 5
+#define CALL_IS_LAUNCH 6 /* of the runtime, which counts it */
+
+static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now,
+					const __u32 is_outer)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), stack_pointer = PT_REGS_SP(ctx);
+	__u32 tgid = pid_tgid >> 32, call = (__u16)cookie;
+	struct thread_state *thread = current_thread(tgid, (__u32)pid_tgid);
+	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
+
+	if (!thread || !spec)
+		return CALL_IS_DONE;
+	if (!is_outer && level_of(thread, tgid) >= LEVEL_COUNTS_ONLY && !spec->effect) {
+		if (thread->depth) /* what is around it made this call, and is no second one */
+			frame_at(thread, thread->depth)->flags |= FRAME_HAS_WORK;
+		count_at_entry(thread, tgid, cookie);
+		return CALL_IS_COUNTED;
+	}
+	if (thread->depth) {
+		abandon_calls(thread, tgid, stack_pointer, 1);
+		if (!push_outer(thread))
+			return CALL_IS_DONE;
+		if (thread->depth)
+			enter_inside(thread, is_outer);
+	}
+	if (is_outer) {
+		enter_outer(ctx, thread, spec, pid_tgid, cookie, now);
+	} else {
+		if (spec->kind_argument)
+			thread->second_argument = driver_direction(ctx, thread, spec);
+		thread->argument = argument_of(ctx, spec);
+		if (spec->effect)
+			enter_effect(ctx, thread, spec, tgid);
+		if (spec->effect == EFFECT_MEMORY_NEW)
+			look_for_conflict(thread, spec, pid_tgid, call, now);
+	}
+	if (spec->stream_argument)
+		thread->stream = stream_of(ctx, spec->stream_argument);
+	if (thread->stage == HOTSTAGE_NO_STAGE)
+		keep_rules_fresh(thread, tgid, (__u32)pid_tgid);
+	thread->stack_pointer = stack_pointer;
+	thread->since_ns = now;
+	thread->depth++;
+	thread->call = call; /* last: whoever sees the call sees its time */
+	return !is_outer && has_rest(thread, spec) ? CALL_UNMAPS_MORE : CALL_IS_DONE;
+}
+
+/* FFmpeg says by this that a stream is at its end: AVERROR_EOF, error.h */
+#define CALL_AT_END (-0x20464f45)
+
+/*
+ * A call has returned. `since_ns` is its start where the link keeps it for us (session), else 0:
+ * then the thread's state must have it, or the call began before the attach and belongs to no
+ * epoch.
+ */
+static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns,
+					const __u32 is_outer)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns(), bytes = 0;
+	__u64 stack_pointer = PT_REGS_SP(ctx) - HOTSTAGE_RETURN_SHIFT;
+	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, call = (__u16)cookie, is_ours = 0, step, whose;
+	__s32 result = (__s32)PT_REGS_RC(ctx);
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
+	struct call_key key;
+	struct call_stat *stat;
+
+	if (!spec)
+		return CALL_IS_DONE;
+	if (thread && thread->tgid != tgid)
+		thread = 0; /* a dead thread's, whose id a child has that was forked inside the call */
+	key = key_of(thread, tgid, cookie);
+	if (thread && thread->depth) {
+		if (thread->stack_pointer < stack_pointer)
+			abandon_calls(thread, tgid, stack_pointer, 0);
+		is_ours = thread->depth && thread->stack_pointer == stack_pointer &&
+			  thread->call == call;
+	}
+	if (is_ours) {
+		since_ns = thread->since_ns;
+		if (is_outer && spec->function_argument)
+			; /* a launch's argument is its function */
+		else if (!spec->effect || is_of_memory(spec->effect) ||
+			 (is_outer && spec->effect == EFFECT_COMMUNICATOR_USE))
+			bytes = thread->argument;
+		if (spec->kind_argument)
+			key.direction = (__u8)thread->second_argument;
+	} else if (now - since_ns > HOTSTAGE_SEAL_NS) {
+		since_ns = 0;
+	}
+	if (!since_ns) {
+		if (thread && thread->counted_at_entry)
+			thread->counted_at_entry--;
+		else
+			count_loss(UNMATCHED_RETURNS);
+		return CALL_IS_DONE;
+	}
+	if (is_outer && spec->answer == ANSWER_AMOUNT)
+		result = result > 0 ? 0 : result;
+	else if (is_outer && spec->answer)
+		result = spec->answer == ANSWER_POINTER && PT_REGS_RC(ctx) ? HOTSTAGE_FAILED : 0;
+	if (is_outer && spec->no_error && (result == spec->no_error || result == CALL_AT_END))
+		result = 0;
+	if (is_outer && key.layer == HOTSTAGE_LAYER_RUNTIME) {
+		if (!is_ours)
+			return CALL_IS_DONE;
+		whose = belongs_to_runtime(thread, tgid, result);
+		if (whose == RUNTIME_COUNTS && spec->function_argument)
+			return CALL_IS_LAUNCH;
+		if (!whose) {
+			add_call_wait(thread, spec, now - since_ns);
+			if (has_answer(spec, result))
+				return CALL_HAS_ANSWER;
+			pop_call(thread);
+			return CALL_IS_DONE;
+		}
+	}
+
+	stat = stat_of(&key, 1);
+	if (stat) {
+		__sync_fetch_and_add(&stat->count, 1);
+		if (thread && thread->level >= LEVEL_TAILS_ONLY)
+			__sync_fetch_and_add(&stat->total_ns, now - since_ns);
+		else
+			add_duration(stat, now - since_ns);
+		if (result) {
+			__sync_fetch_and_add(&stat->errors, 1);
+			if (result == CALL_OUT_OF_MEMORY)
+				__sync_fetch_and_add(&stat->errors_oom, 1);
+		} else if (bytes) {
+			__sync_fetch_and_add(&stat->bytes, bytes);
+		}
+	}
+	if (!is_ours)
+		return CALL_IS_DONE;
+	add_call_wait(thread, spec, now - since_ns);
+	if (result && is_outer)
+		thread->error_total += !(flags_of(thread) & FRAME_HAS_ERROR);
+	else if (result)
+		thread->error_total++;
+	else if (!spec->effect || is_allocating(spec->effect))
+		thread->bytes_total += bytes;
+	if (result)
+		tell_outer(thread, FRAME_HAS_ERROR);
+	if (!is_outer)
+		leave_effect(thread, spec, tgid, tid, now, result);
+	step = key.direction ? step_of(key.direction, spec->stream_argument) : spec->step;
+	if (step && thread->stage == HOTSTAGE_NO_STAGE) {
+		if (step >= STEP_WAIT)
+			credit_stream_so_far(thread, now);
+		note_step(thread, step, bytes, tgid, tid);
+	}
+	tell_call(ctx, thread, &key, tid, now, now - since_ns, bytes, result);
+	if (!is_outer && is_context_end(spec, result))
+		return CALL_ENDS_CONTEXT;
+	if (is_outer && has_answer(spec, result))
+		return CALL_HAS_ANSWER;
+	if (is_outer && is_of_communicator(spec->effect))
+		return CALL_IS_OF_COMMUNICATORS;
+	pop_call(thread);
+	return CALL_IS_DONE;
+}
+
+#endif
