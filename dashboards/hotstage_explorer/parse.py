@@ -240,6 +240,7 @@ def _window(row: dict[str, Any], place: int) -> WindowRow:
         figures_ns=integer(row.get("figures_at_ns")),
         peak_ns=integer(row.get("peak_at_ns")),
         score=positive(row.get("score")),
+        caused_by=text(row.get("caused_by"), 64),
         candidates=tuple(
             Candidate(text(c.get("kind"), 48), positive(c.get("confidence")), text(c.get("why"), 240))
             for c in rows_of(cause, "candidates", 5)

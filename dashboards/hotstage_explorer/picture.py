@@ -127,6 +127,8 @@ class WindowRow:
     peak_ns: int | None = None
     score: float | None = None
     """How many times over its limit it was at `peak_ns`."""
+    caused_by: str = ""
+    """Id of the window whose cause explains this one too."""
     is_about: bool = False
     """Its times are those of samples: it opened and closed up to one interval before them."""
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from generate.alert import Alert, Fires, Input, Scene, given
-from generate.alerts_serving import window_open
 from generate.overview import UID as OVERVIEW
 from generate.promql import RULE, total
 from hotstage.sinks import driver_metrics, memory_metrics, metrics
@@ -17,6 +16,17 @@ _CONFLICTS = total(
 )
 _KILLED = RULE.increase(driver_metrics.OOM_KILLS, 'process="gpu"', range="10m")
 _SLOWED = RULE.select(metrics.GPU_THROTTLE, 'reason=~"hw_.+"')
+
+
+# One window where both tell of it, of the XID. Those that are over by themselves are so before it fires.
+_OUT = (
+    total(
+        RULE.select(metrics.WINDOW_ACTIVE, 'kind=~"gpu_lost|gpu_xid"', 'severity="critical"'),
+        "job",
+        "instance",
+    )
+    + " > 0"
+)
 
 
 def _recent(matcher: str) -> str:
@@ -40,8 +50,8 @@ def _killed(values: str, process: str) -> Input:
     return given("hotstage_driver_oom_kills_total", values, process=process)
 
 
-def _lost(values: str) -> Input:
-    return given("hotstage_window_active", values, kind="gpu_lost", severity="critical", stage="")
+def _out(values: str, kind: str, severity: str = "critical") -> Input:
+    return given("hotstage_window_active", values, kind=kind, severity=severity, stage="")
 
 
 def _conflict(values: str, outcome: str) -> Input:
@@ -74,14 +84,17 @@ GPU = (
     ),
     Alert(
         "HotstageGpuLost",
-        window_open("gpu_lost"),
+        _OUT,
         "30s",
         "critical",
-        "A GPU of {{ $labels.instance }} is lost",
-        "NVML says so. Drain the host; look for XID 79 in the kernel log, then reset the GPU or reboot.",
+        "A GPU of {{ $labels.instance }} is lost, or broken since an XID",
+        "NVML says that it is lost, or nothing has shown it back since the driver reported an XID that needs "
+        "a reset or a reboot. Drain the host; `hotstage windows` names GPU and XID.",
         OVERVIEW,
-        Fires((_lost("1x20"),), "1m", {}),
-        Scene((_lost("0x20"),), "1m"),
+        Fires((_out("1 1 0x20", "gpu_lost"), _out("0 0 1x20", "gpu_xid")), "1m", {}),
+        Scene(
+            (_out("0x20", "gpu_lost"), _out("0 1 0x20", "gpu_xid"), _out("1x20", "gpu_xid", "warning")), "1m"
+        ),
     ),
     Alert(
         "HotstageGpuSlowdown",

@@ -144,6 +144,7 @@ def window(found: AnomalyWindow, clock: Clock) -> Document:
         "evidence": [_evidence(part, clock) for part in found.evidence],
         "score": _number(found.score),
         "findings": found.findings,
+        "caused_by": found.caused_by,
         # Where, on this API, stands what was in flight when it opened, and from where it can go on.
         "snapshot": f"/v1/windows/{found.id}/snapshot",
         "recovery_plan": f"/v1/windows/{found.id}/snapshot/plan",

@@ -23,14 +23,17 @@ def windows(state: str, limit: int, as_json: bool, agent_url: str | None) -> Non
         print_json(body)
         return
     print_table(
-        ("window", "severity", "kind", "opened", "closed", "where", "worst", "cause", "figures of"),
+        ("window", "severity", "kind", "opened", "closed", "where", "worst ÷ limit", "cause", "figures of"),
         [_row(window) for window in body["windows"]],
         empty="no anomaly window" if state == "all" else f"no {state} anomaly window",
     )
     if body["windows"]:
         say(
-            "figures in a cause are of the time under `figures of`, its newest sign, when closed its last;"
-            " `worst` is how many times over its limit it was, and when",
+            "worst ÷ limit: its highest value over the limit of its detector, and when; times its usual, in a"
+            " cause, is over what was learned as usual (a slow stage's limit is 2.5 times that, unless"
+            " [detect] stage_latency_factor says else)\n"
+            "figures in a cause are of the time under `figures of`: its newest sign, when closed its last;"
+            " the last word on a hang or an XID tells of all of it",
             err=True,
         )
 
@@ -44,7 +47,7 @@ def _row(window: dict[str, Any]) -> tuple[Any, ...]:
         clock_time(window["closed_at"]) if window["closed_at"] else "open",
         entity(window["entity"]),
         _worst(window),
-        window["cause"]["summary"],
+        _cause(window),
         clock_time(window["figures_at"]),
     )
 
@@ -52,4 +55,12 @@ def _row(window: dict[str, Any]) -> tuple[Any, ...]:
 def _worst(window: dict[str, Any]) -> str | None:
     """A fact by itself has no limit that it is over."""
     score = window["score"]
-    return f"{score:.3g} × at {clock_time(window['peak_at'])}" if score is not None and score > 1 else None
+    if score is None or score <= 1:
+        return None
+    return f"{score:.3g} × its limit at {clock_time(window['peak_at'])}"
+
+
+def _cause(window: dict[str, Any]) -> str:
+    caused_by = window.get("caused_by")
+    summary: str = window["cause"]["summary"]
+    return f"{summary}; explained by window {caused_by}" if caused_by else summary

@@ -239,7 +239,7 @@ class DetectConfig(Section, frozen=True, kw_only=True):
     ] = 5.0
     xid_until_reset: Annotated[
         list[PositiveInt],
-        Meta(description="XIDs whose window stays open until the GPU is back from a reset, or an operator's"),
+        Meta(description="XIDs whose window stays until something shows the GPU back, or an operator does"),
     ] = field(default_factory=lambda: [48, 62, 64, 74, 79, 95, 110, 119, 120, 140])
 
 

@@ -7,14 +7,16 @@ every 100 ms, work of fixed size; `slow` every second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hotstage.breaker.record import BreakerRecord, Transition
 from hotstage.breaker.registry import BreakerSet
 from hotstage.clock import Clock
 from hotstage.config.conflict import ConflictConfig
 from hotstage.config.settings import Config
+from hotstage.daemon.process_gpus import gpu_of
 from hotstage.detect.base import Detectors
 from hotstage.detect.rules.rule_file import Rule
 from hotstage.devices.samples import DeviceSample
@@ -59,10 +61,12 @@ class Line:
         tracker: Tracker | None = None,
         own_names: Callable[[], OwnNames] = no_names,
         limit_conflicts: Callable[[ConflictConfig], object] | None = None,
+        gpu_of_pid: Callable[[], Mapping[int, str]] = dict,
     ) -> None:
         """`own_names`: what processes call the stages that they made up, as of now. `limit_conflicts`: what
-        the kernel judges allocations by from now on.
+        the kernel judges allocations by from now on. `gpu_of_pid`: UUIDs of processes that use one GPU.
         """
+        self._gpu_of_pid = gpu_of_pid
         self.tracker = tracker or Tracker(own_names=own_names)
         self.fuser = Fuser(config.frame)
         self.history = History(config.frame.history_seconds)
@@ -87,7 +91,11 @@ class Line:
         self.headroom.take(pulse)
         findings = self.detectors.observe_pulse(pulse)
         windows = self.assembler.advance(
-            pulse.at_ns, findings, is_stale=bool(pulse.stale), penalties=self._penalties
+            pulse.at_ns,
+            findings,
+            is_stale=bool(pulse.stale),
+            penalties=self._penalties,
+            gpu_of=partial(gpu_of, pulse=pulse, of_pid=self._gpu_of_pid()),
         )
         transitions = self.breakers.advance(pulse.at_ns, pulse, windows.open)
         return Step(pulse, windows, tuple(transitions))

@@ -80,12 +80,14 @@ class Parts:
             log.warning("a rule is left out: %s", problem)
         self.devices = Devices(config.devices, clock)
         self.engine = ProbeEngine(config.probes, clock, is_own=self.devices.owns, governor=config.governor)
+        self.process_gpus = ProcessGpus(self.engine.told.device_uuids)
         self.line = Line(
             config,
             clock,
             rules,
             own_names=self.engine.told.stage_names,
             limit_conflicts=self.engine.conflict.limit,
+            gpu_of_pid=lambda: self.process_gpus.of_pid,
         )
         self.shares = BatchShares()
 
@@ -136,7 +138,6 @@ class Parts:
             engines=self.engines.latest,
             stage_names=self.engine.told.stage_names,
         )
-        self.process_gpus = ProcessGpus(self.engine.told.device_uuids)
 
     def _outputs(self) -> None:
         """Metrics and spans."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from hotstage.frame.entity import Entity
+from hotstage.stages.pulse import Pulse
+
 DeviceUuids = Mapping[tuple[int, int], str]
 """(pid, ordinal) → UUID."""
 
@@ -37,3 +40,15 @@ def only_gpus(uuids: DeviceUuids) -> dict[int, str]:
     for (pid, _), uuid in uuids.items():
         by_pid.setdefault(pid, set()).add(uuid)
     return {pid: next(iter(own)) for pid, own in by_pid.items() if len(own) == 1}
+
+
+def gpu_of(entity: Entity, *, pulse: Pulse, of_pid: Mapping[int, str]) -> str | None:
+    """UUID of the GPU of a process, or of all processes of an instance; None where they have not one."""
+    if entity.pid is not None:
+        return of_pid.get(entity.pid)
+    if entity.instance is None:
+        return None
+    number = pulse.names.instances.find(entity.instance)
+    pids = pulse.processes["pid"][pulse.processes["instance"] == number].tolist()
+    uuids = {of_pid[pid] for pid in pids if pid in of_pid}
+    return uuids.pop() if len(uuids) == 1 else None

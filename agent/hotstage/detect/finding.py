@@ -2,7 +2,7 @@
 """One detector's verdict on one entity, as of now. Values only.
 
 Findings are level-triggered: a detector returns what is firing at this moment, every time it is asked;
-windows give them a beginning and an end.
+windows give them a beginning and an end. A detector that knows how it ended may say so once (`is_over`).
 """
 
 from __future__ import annotations
@@ -51,4 +51,6 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     is_hard: bool = False
     """A fact by itself (an XID, a death): true even while other telemetry is lost."""
+    is_over: bool = False
+    """It fires no more: the last word on what did, told once, for the record that closes."""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -245,8 +245,8 @@ class StageLatency:
             times, as_rule = f"more than {least:.1f}", f"less than {self._floor_seconds:.3g} s"
         summary = (
             f"{stage} ({modality}){where} takes {times} times its usual time per unit of work (its "
-            f"tokens, where they are told): {seconds:.3g} s where {as_rule} is usual for that size, by "
-            f"the last {judge.affected} slow ones"
+            f"tokens, where they are told; the limit is {self._factor:.3g} times): {seconds:.3g} s where "
+            f"{as_rule} is usual for that size, by the last {judge.affected} slow ones"
         )
         limit = self._factor
         note = f"median of the last {judge.affected} slow ones; usual {usual:.3g} s"

@@ -196,6 +196,7 @@ def window_data(window: AnomalyWindow, wall_offset_ns: int) -> dict[str, Any]:
         },
         "evidence": [_evidence(each, wall_offset_ns) for each in window.evidence[:_MAX_EVIDENCE]],
         "labels": dict(window.labels),
+        "caused_by": window.caused_by,
         **snapshot_links(f"/v1/windows/{window.id}/snapshot"),
     }
 

@@ -32,7 +32,8 @@ def save(cursor: Cursor, window: AnomalyWindow, wall_offset_ns: int, state: Stat
     cursor.execute(
         "INSERT INTO windows (id, kind, severity, state, opened_wall_ns, updated_wall_ns, closed_wall_ns,"
         " wall_offset_ns, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (id) DO UPDATE SET severity = excluded.severity, state = excluded.state,"
+        " ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, severity = excluded.severity,"
+        " state = excluded.state,"
         " updated_wall_ns = excluded.updated_wall_ns, closed_wall_ns = excluded.closed_wall_ns,"
         " wall_offset_ns = excluded.wall_offset_ns, body = excluded.body",
         (

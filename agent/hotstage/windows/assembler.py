@@ -11,12 +11,16 @@ from dataclasses import dataclass, field, replace
 
 from hotstage.config.settings import WindowsConfig
 from hotstage.detect.finding import Evidence, Finding, Severity
+from hotstage.frame.entity import Entity
 from hotstage.frame.request_costs import Penalties
-from hotstage.windows.relation import explains, is_consequence, rank, same_subject, weight
+from hotstage.windows.relation import XID, breaks_server, explains, is_consequence, rank, same_subject, weight
 from hotstage.windows.window import AnomalyWindow, Candidate, Cause, WindowUpdate
 
 NewId = Callable[[int], str]
 """A sortable unique id for a window that opens at this CLOCK_MONOTONIC time."""
+
+GpuOf = Callable[[Entity], str | None]
+"""UUID of the GPU that a process or instance computes on; None where that is not known, or not one."""
 
 _NO_PENALTIES = Penalties()
 _TOLD_AGAIN_NS = 1_000_000_000
@@ -46,6 +50,9 @@ class _Story:
     told: AnomalyWindow | None = None
     told_ns: int = 0
     subjects: set[tuple[str, str]] = field(default_factory=set)
+    caused_by: str | None = None
+    is_untold: bool = False
+    """Something was learned that a reader would want at once."""
 
 
 class Assembler:
@@ -71,20 +78,26 @@ class Assembler:
         *,
         is_stale: bool = False,
         penalties: Penalties = _NO_PENALTIES,
+        gpu_of: GpuOf = lambda _: None,
     ) -> WindowUpdate:
         """One step. `is_stale`: the telemetry of this step may hide things (losses, missed ticks);
-        `penalties` rank causes that are else nearly equal.
+        `penalties` rank causes that are else nearly equal; `gpu_of` tells which servers an XID explains.
         """
         self._penalties = penalties
         opened: list[_Story] = []
+        for finding in findings:
+            if finding.is_over:
+                self._end(finding)
+        firing = [finding for finding in findings if not finding.is_over]
         # The strongest first, so that a consequence finds its cause's window.
-        for finding in sorted(findings, key=lambda each: (-weight(each), each.since_ns, -each.score)):
+        for finding in sorted(firing, key=lambda each: (-weight(each), each.since_ns, -each.score)):
             story = self._story_of(finding)
             if story is not None:
                 self._join(story, finding, now_ns)
             elif finding.is_hard or not is_stale:
                 story = self._open(finding, now_ns)
                 opened += [story] if story is not None else []
+        self._link(gpu_of)
         closed: list[_Story] = []
         if not is_stale:
             closed = [story for story in self._stories if self._is_over(story, now_ns)]
@@ -121,6 +134,24 @@ class Assembler:
             if began_in_it and (is_consequence(finding, cause) or explains(finding, cause)):
                 return story
         return None
+
+    def _end(self, last: Finding) -> None:
+        """The last word on what fires no more: it neither opens a window nor keeps one open."""
+        for story in self._stories:
+            for place, member in enumerate(story.members):
+                if same_subject(member, last):
+                    story.members[place], story.is_untold = last, True
+
+    def _link(self, gpu_of: GpuOf) -> None:
+        """Name the XID's window in those of the servers that it explains."""
+        xids = [story for story in self._stories if story.members[0].kind == XID]
+        for story in self._stories if xids else ():
+            first = story.members[0]
+            if story.caused_by is None and first.kind != XID:
+                gpu = gpu_of(first.entity)
+                cause = next((x for x in xids if breaks_server(x.members[0], x.cause_ns, first, gpu)), None)
+                if cause is not None:
+                    story.caused_by, story.is_untold = cause.id, True
 
     def _open(self, finding: Finding, now_ns: int) -> _Story | None:
         if len(self._stories) >= self._max_open:
@@ -164,7 +195,7 @@ class Assembler:
     def _has_news(self, story: _Story, now_ns: int) -> bool:
         """Something a reader would want at once, or a second has passed while it is firing."""
         told = story.told
-        if told is None:
+        if told is None or story.is_untold:
             return True
         cause = story.members[0]
         if (told.kind, told.entity, told.severity) != (cause.kind, cause.entity, story.severity):
@@ -193,8 +224,9 @@ class Assembler:
             evidence=tuple(item for member in ranked for item in _as_of(member, cause.at_ns))[:_EVIDENCE_MAX],
             findings=len(story.subjects),
             labels=dict(cause.labels),
+            caused_by=story.caused_by,
         )
-        story.told, story.told_ns = window, now_ns
+        story.told, story.told_ns, story.is_untold = window, now_ns, False
         return window
 
 

@@ -4,11 +4,18 @@
 from __future__ import annotations
 
 from hotstage.detect.finding import Finding
+from hotstage.detect.rules.xid_recovery import NEEDS
 from hotstage.frame.entity import Entity
 from hotstage.frame.request_costs import Penalties
 
 HANG, XID, DEATH, LATENCY = "alive_but_hung", "gpu_xid", "process_death", "stage_latency"
 CONFLICT, STARVATION = "token_conflict", "cpu_starvation"
+GPU_LOST = "gpu_lost"
+"""The built-in rule for what NVML says; the driver says the same by an XID, a little earlier or later."""
+
+_OF_SERVERS = frozenset({HANG, DEATH, LATENCY})
+_CLEAN_UP = 45.0
+"""The XID by which the driver tells that it cleans up after what ended: a consequence itself."""
 
 _WEIGHTS = {DEATH: 4, XID: 4, HANG: 3, CONFLICT: 3, STARVATION: 3, LATENCY: 2}
 """What explains what: a dead process explains its hang, a hang or a want of CPUs explains slow stages; rules
@@ -54,6 +61,8 @@ def same_subject(first: Finding, second: Finding) -> bool:
 
 def is_consequence(later: Finding, first: Finding) -> bool:
     """Whether `later` is explained by `first`, the finding a window was opened for."""
+    if (first.kind, later.kind) == (XID, GPU_LOST):
+        return _number(first) in NEEDS and _is_same_gpu(later, first)
     if later.since_ns > first.since_ns + STORY_NS:
         return False
     if first.kind == later.kind == LATENCY:
@@ -67,6 +76,31 @@ def is_consequence(later: Finding, first: Finding) -> bool:
 def explains(later: Finding, first: Finding) -> bool:
     """Whether `later` is the better cause of the window that was opened for `first`."""
     return is_consequence(first, later)
+
+
+def breaks_server(xid: Finding, last_ns: int, later: Finding, gpu_uuid: str | None) -> bool:
+    """Whether an XID that fired until `last_ns` explains what became of a server on `gpu_uuid`. Apart from
+    `is_consequence`: the server has a window, and a breaker, of its own, which end when it is well again.
+    """
+    return (
+        xid.kind == XID
+        and later.kind in _OF_SERVERS
+        and gpu_uuid is not None
+        and xid.entity.gpu_uuid == gpu_uuid
+        and _number(xid) != _CLEAN_UP
+        and xid.since_ns - STORY_NS <= later.since_ns <= last_ns
+    )
+
+
+def _number(xid: Finding) -> float | None:
+    return next((each.value for each in xid.evidence if each.column == "xid"), None)
+
+
+def _is_same_gpu(one: Finding, other: Finding) -> bool:
+    left, right = one.entity, other.entity
+    if left.gpu_uuid is not None and right.gpu_uuid is not None:
+        return left.gpu_uuid == right.gpu_uuid
+    return left.pci_bus_id is not None and left.pci_bus_id == right.pci_bus_id
 
 
 def _places(finding: Finding) -> tuple[object, object, object]:

@@ -48,6 +48,8 @@ class AnomalyWindow:
     findings: int
     """How many distinct (kind, entity) pairs it holds."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    caused_by: str | None = None
+    """Id of the window whose cause explains this one too: an XID on the GPU that its process computes on."""
 
     @property
     def is_open(self) -> bool:

@@ -64,8 +64,22 @@ def _window(w: WindowRow, now_ns: int | None, origin: Origin) -> Node:
     state = "open" if w.is_open else "closed"
     flight = _snapshot(w) if origin == AGENT else None
     return node(
-        "li", head, chips, cause, _moments(w), _details(w), flight, cls=f"window {severity} {state}", key=w.id
+        "li",
+        head,
+        chips,
+        cause,
+        _explained(w),
+        _moments(w),
+        _details(w),
+        flight,
+        cls=f"window {severity} {state}",
+        key=w.id,
     )
+
+
+def _explained(w: WindowRow) -> Node | None:
+    """One cause, two windows: the server's names that of its GPU."""
+    return node("p", f"Explained by window {w.caused_by}", cls="soft") if w.caused_by else None
 
 
 def _moments(w: WindowRow) -> Node | None:

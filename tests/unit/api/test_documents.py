@@ -62,6 +62,11 @@ def test_a_windows_sentence_and_its_worst_are_dated_apart(make, clock):
     assert body["peak_at_ns"] - body["opened_at_ns"] == 3_000
 
 
+def test_a_window_names_the_one_that_explains_it(make, clock):
+    assert documents.window(make.window(), clock)["caused_by"] is None
+    assert documents.window(make.window(caused_by="w-0"), clock)["caused_by"] == "w-0"
+
+
 def test_a_window_is_dated_in_wall_time_and_its_numbers_are_finite(make, clock):
     evidence = (Evidence("load_ratio", math.nan, 1.0, "ratio", 4_000),)
     body = documents.window(make.window(score=math.inf, evidence=evidence), clock)

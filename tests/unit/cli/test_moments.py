@@ -22,6 +22,21 @@ BREAKER = {
 }  # fmt: skip
 
 
+def test_what_another_window_explains_names_it_and_each_ratio_its_basis():
+    explained = {**WINDOW, "caused_by": "w0"}
+    answer = json.dumps({"windows": [explained, WINDOW]}).encode()
+    with RawReceiver(lambda request, before: Reply(200, body=answer)) as agent:
+        done = CliRunner().invoke(cli, ["windows", "--agent", agent.url], catch_exceptions=False)
+    head, first, second = (line.split("\t") for line in done.stdout.splitlines())
+    place = head.index("cause")
+    assert first[place] == "51 requests in flight; explained by window w0"
+    assert second[place] == "51 requests in flight"
+    # A terminal's dates are not today's; the ratio says what it is over.
+    assert first[head.index("worst ÷ limit")] == "3.42 × its limit at 2026-11-29 18:00:04Z"
+    assert "worst ÷ limit: its highest value over the limit of its detector" in done.stderr
+    assert "2.5 times" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("verb", "answer", "figures", "moment"),
     [
@@ -38,6 +53,8 @@ def test_figures_are_told_with_their_moment(verb, answer, figures, moment):
     assert figures in done.stdout
     assert moment in done.stderr
     assert bool(moment) is bool(done.stderr)
-    assert ("3.42 × at" in done.stdout) is ("18:00:09Z" in done.stdout) is bool(answer.get("windows"))
+    assert (
+        ("3.42 × its limit at" in done.stdout) is ("18:00:09Z" in done.stdout) is bool(answer.get("windows"))
+    )
     assert json.loads(as_json.stdout) == answer
     assert as_json.stderr == ""

@@ -76,8 +76,8 @@ def test_the_breaker_of_a_broken_gpu_stays_open_until_it_is_back(line: Line):
     assert seconds(120, 130, 0.0).state == "half_open"
 
 
-def test_a_gpu_that_falls_off_the_bus_opens_its_breaker_once(clock):
-    """The driver tells it by XID 79, NVML a second later: two windows, each with its alert, one breaker."""
+def test_a_gpu_that_falls_off_the_bus_is_one_window_and_one_breaker(clock):
+    """The driver tells it by XID 79, NVML says a second later that the GPU is lost; then it is back."""
     line = Line(Config(), clock, rules=load_rules(())[0], tracker=Tracker(is_alive=lambda pid: True))
     for sample, _ in Maps(replace(DEMO, seconds=1.0), seed=7):
         last = replace(sample, finished=sample.finished[:0])
@@ -88,9 +88,44 @@ def test_a_gpu_that_falls_off_the_bus_opens_its_breaker_once(clock):
         at_ns = last.at_ns + second * 1_000_000_000
         line.slow(at_ns, None, gpu(at_ns, energy=0.0, is_lost=True), None)
         step = line.fast(replace(last, at_ns=at_ns))
-    assert [each.kind for each in step.windows.open] == ["gpu_xid", "gpu_lost"]
-    assert {tuple(each.entity.labels().items()) for each in step.windows.open} == {tuple(GPU_LABELS.items())}
-    assert [(each.name, each.state) for each in line.breakers.records] == [("gpu:GPU-abc", "open")]
+    (window,) = step.windows.open
+    assert (window.kind, window.entity.labels()) == ("gpu_xid", GPU_LABELS)
+    assert [each.kind for each in window.cause.candidates] == ["gpu_xid", "gpu_lost"]
+    assert {each.column for each in window.evidence} == {"xid", "xid_count", "gpu_lost"}
+    closed = []
+    for second in range(6, 12):
+        at_ns = last.at_ns + second * 1_000_000_000
+        line.slow(at_ns, None, gpu(at_ns, energy=0.0), None)
+        closed += line.fast(replace(last, at_ns=at_ns)).windows.closed
+    (ended,) = closed
+    assert ended.id == window.id
+    assert ended.cause.summary.endswith(
+        "6 s later its energy is counted from nothing again, as after a reset: it is taken to be back"
+    )
+    assert [each.name for each in line.breakers.records] == ["gpu:GPU-abc"]
+
+
+def test_the_window_of_a_server_names_that_of_the_xid_on_its_gpu(clock):
+    """Both stay: each has a breaker of its own, and the server's may well be over before the GPU is back."""
+    pids = {}
+    line = Line(
+        Config(), clock, rules=(), tracker=Tracker(is_alive=lambda pid: True), gpu_of_pid=lambda: pids
+    )
+    for sample, _ in Maps(replace(DEMO, seconds=1.0), seed=7):
+        last = replace(sample, finished=sample.finished[:0])
+        pulse = line.fast(last).pulse
+    pids.update(dict.fromkeys(pulse.processes["pid"].tolist(), "GPU-abc"))
+    line.slow(last.at_ns, None, gpu(last.at_ns, energy=900.0), None)
+    xid = XidEvent(last.at_ns, "0000:65:00", 48, "NVRM: Xid ...", "kernel_log")
+    line.fast(replace(last, xids=(xid,)))
+    for tick in range(1, 1400):
+        at_ns = last.at_ns + tick * 100_000_000
+        windows = line.fast(replace(last, at_ns=at_ns)).windows.open
+        if len(windows) > 1:
+            break
+    broken, *servers = windows
+    assert (broken.kind, {each.kind for each in servers}) == ("gpu_xid", {"alive_but_hung"})
+    assert (broken.caused_by, {each.caused_by for each in servers}) == (None, {broken.id})
 
 
 GPU_LABELS = {"gpu_uuid": "GPU-abc", "pci_bus_id": "0000:65:00"}

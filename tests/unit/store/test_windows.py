@@ -25,6 +25,11 @@ def test_the_later_state_of_a_window_replaces_the_earlier(store, make):
     assert (stored.state, stored.window.score, stored.window.closed_ns) == ("closed", 8.0, 9_000)
 
 
+def test_a_window_whose_cause_was_found_is_stored_under_its_kind(store, make):
+    save(store, make.window(), make.window(kind="gpu_xid"))
+    assert store.database.read("SELECT kind FROM windows") == [("gpu_xid",)]
+
+
 def test_newest_lists_closed_windows_newest_first_and_open_ones_only_if_asked(store, make):
     save(
         store,

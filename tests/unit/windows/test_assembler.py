@@ -54,9 +54,11 @@ class Desk:
         self.ids += 1
         return f"w{self.ids}"
 
-    def at(self, seconds, *findings, stale=False, penalties=NO_PENALTIES):
+    def at(self, seconds, *findings, stale=False, penalties=NO_PENALTIES, gpu=None):
         at_ns = round(seconds * SECOND)
-        return self.assembler.advance(at_ns, findings, is_stale=stale, penalties=penalties)
+        return self.assembler.advance(
+            at_ns, findings, is_stale=stale, penalties=penalties, gpu_of=lambda entity: gpu
+        )
 
 
 @pytest.fixture
@@ -227,3 +229,54 @@ def test_figures_of_another_moment_than_the_causes_say_so(desk):
     desk.at(1, hang(), replace(slow, at_ns=SECOND))
     (window,) = desk.at(6, replace(hang(), at_ns=6 * SECOND)).updated
     assert [item.note for item in window.evidence] == ["", "as of 5.0 s before the cause's figures"]
+
+
+def over(found, summary):
+    return replace(found, is_over=True, summary=summary)
+
+
+def test_the_last_word_on_a_finding_is_told_at_once_and_closes_the_record(desk):
+    desk.at(10, hang())
+    (told,) = desk.at(10.1, over(hang(), "it was hung for 6 s")).updated
+    assert (told.is_open, told.cause.summary) == (True, "it was hung for 6 s")
+    assert desk.at(12.9).closed == (), "and keeps nothing open"
+    (closed,) = desk.at(13).closed
+    assert (closed.closed_ns, closed.updated_ns) == (13 * SECOND, 10 * SECOND)
+    assert closed.cause.summary == "it was hung for 6 s"
+
+
+def test_a_last_word_opens_nothing(desk):
+    assert desk.at(0, over(hang(), "it was hung")).open == ()
+
+
+def test_what_fires_again_takes_the_place_of_the_last_word(desk):
+    desk.at(10, hang())
+    desk.at(10.1, over(hang(), "it was hung for 6 s"))
+    again = replace(hang(), summary="it is hung again")
+    desk.at(11.2, again)
+    (window,) = desk.at(12.3, again).open
+    assert window.cause.summary == "it is hung again"
+
+
+def test_the_window_of_what_an_xid_explains_names_its_window(desk):
+    broken = replace(xid(), evidence=(Evidence("xid", 79.0),))
+    (of_gpu,) = desk.at(0, broken).opened
+    (of_server,) = desk.at(6, broken, hang(since=1.0), gpu="GPU-1").opened
+    assert (of_gpu.caused_by, of_server.caused_by) == (None, of_gpu.id)
+    for second in range(7, 11):
+        desk.at(second, broken, gpu="GPU-1")
+    assert [window.id for window in desk.at(11, broken).open] == [of_gpu.id], "it ends by itself"
+
+
+def test_a_hang_that_was_there_before_its_xid_was_told_is_linked_then(desk):
+    broken = replace(xid(since=8.0), evidence=(Evidence("xid", 119.0),))
+    (hung,) = desk.at(6, hang(since=0.5), gpu="GPU-1").opened
+    assert hung.caused_by is None
+    update = desk.at(8, broken, hang(since=0.5), gpu="GPU-1")
+    assert [window.caused_by for window in update.updated] == [update.opened[0].id]
+
+
+def test_a_server_of_another_gpu_or_of_none_that_is_known_is_not_linked(desk):
+    broken = replace(xid(), evidence=(Evidence("xid", 79.0),))
+    for gpu in ("GPU-2", None):
+        assert {window.caused_by for window in desk.at(1, broken, hang(), gpu=gpu).open} == {None}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from hotstage.detect.finding import Finding
+from hotstage.detect.finding import Evidence, Finding
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.frame.request_costs import Penalties
-from hotstage.windows.relation import explains, is_consequence, rank, same_subject
+from hotstage.windows.relation import breaks_server, explains, is_consequence, rank, same_subject
 
 
 def make(kind, since=0, score=1.0, **parts):
@@ -66,3 +66,52 @@ def test_the_penalty_of_a_finding_is_its_endpoints_where_it_names_one():
     assert penalties.of(Entity(EntityKind.endpoint, endpoint="/v1/b", modality="image")) is None
     assert penalties.of(IMAGE.entity) == 1.0
     assert penalties.of(HANG.entity) is None
+
+
+def of_gpu(kind, xid=None, since=0, **parts):
+    evidence = () if xid is None else (Evidence("xid", float(xid)),)
+    entity = Entity(EntityKind.gpu, **parts)
+    return Finding(kind, kind, entity, since * 10**9, 0, 1.0, 1.0, "", evidence=evidence)
+
+
+ONE = {"gpu_uuid": "GPU-1", "pci_bus_id": "0000:65:00"}
+
+
+@pytest.mark.parametrize(
+    ("xid", "is_one"),
+    [
+        (of_gpu("gpu_xid", 79, **ONE), True),
+        (of_gpu("gpu_xid", 79, pci_bus_id="0000:65:00"), True),
+        (of_gpu("gpu_xid", 119, since=3600, **ONE), True),
+        (of_gpu("gpu_xid", 79, gpu_uuid="GPU-2", pci_bus_id="0000:65:00"), False),
+        (of_gpu("gpu_xid", 79, pci_bus_id="0000:b3:00"), False),
+        (of_gpu("gpu_xid", 31, **ONE), False),
+    ],
+)
+def test_that_nvml_lost_a_gpu_is_evidence_for_its_xid(xid, is_one):
+    """For one that breaks it: after what an application did, a GPU is not lost."""
+    lost = of_gpu("gpu_lost", **ONE)
+    assert is_consequence(lost, xid) is is_one
+    assert explains(xid, lost) is is_one
+    assert not is_consequence(xid, lost)
+
+
+@pytest.mark.parametrize(
+    ("later", "xid", "gpu_uuid", "breaks"),
+    [
+        (make("alive_but_hung", since=100, pid=1), 79, "GPU-1", True),
+        (make("process_death", since=100, pid=1), 31, "GPU-1", True),
+        (make("stage_latency", since=100, instance="i-0", stage="llm_decode"), 79, "GPU-1", True),
+        (make("alive_but_hung", since=86, pid=1), 119, "GPU-1", True),
+        (make("alive_but_hung", since=84, pid=1), 119, "GPU-1", False),
+        (make("alive_but_hung", since=121, pid=1), 79, "GPU-1", False),
+        (make("process_death", since=100, pid=1), 45, "GPU-1", False),
+        (make("process_death", since=100, pid=1), 79, "GPU-2", False),
+        (make("process_death", since=100, pid=1), 79, None, False),
+        (make("request_errors", since=100, pid=1), 79, "GPU-1", False),
+    ],
+)
+def test_an_xid_explains_what_becomes_of_the_servers_on_its_gpu(later, xid, gpu_uuid, breaks):
+    """It was told at 100 s, and stood until 120 s; a driver may see a hang before it calls it one."""
+    told = of_gpu("gpu_xid", xid, since=100, **ONE)
+    assert breaks_server(told, 120 * 10**9, later, gpu_uuid) is breaks

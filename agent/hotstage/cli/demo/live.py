@@ -23,7 +23,7 @@ _KIND_WORDS = {
     "token_conflict": "tokens in flight that the GPU's memory has no room for",
     "shared_stream": "encoders on the language model's stream",
 }
-_OPEN_UNTIL = {"gpu_xid": "the GPU counts as broken until it is seen to be reset"}
+_OPEN_UNTIL = {"gpu_xid": "it stands until something shows the GPU back"}
 
 
 def named_kind(kind: str) -> str:

@@ -53,7 +53,7 @@ def _finding(pid: int, death: _Death, now_ns: int) -> Finding:
         entity=Entity(EntityKind.instance, instance=death.instance, pid=pid),
         since_ns=death.at_ns,
         at_ns=now_ns,
-        score=float(death.requests),
+        score=1.0,
         limit=1.0,
         summary=f"{who} died with {death.requests} requests in flight",
         severity=Severity.critical,

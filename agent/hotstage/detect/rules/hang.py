@@ -14,6 +14,7 @@ import numpy as np
 from hotstage.config.settings import DetectConfig
 from hotstage.detect.finding import Evidence, Finding, Severity
 from hotstage.detect.progress import Gap, ProcessProgress, Progress
+from hotstage.detect.rules.hang_record import HangRecords
 from hotstage.detect.stage_latency import StageLatency
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.probes.catalogue import calls_by_id
@@ -49,6 +50,7 @@ class Hang:
         self.take_over(config)
         self._progress = progress
         self._latency = latency
+        self._records = HangRecords()
         self._call_names = {call_id: call.name for call_id, call in calls_by_id().items()}
 
     def take_over(self, config: DetectConfig) -> None:
@@ -57,14 +59,17 @@ class Hang:
         self._blind_limit_ns = round(config.hang_without_cadence_seconds * 1e9)
 
     def observe_pulse(self, pulse: Pulse) -> list[Finding]:
-        """Every process that is hung now. A pulse that may not show absence finds nothing new."""
+        """Every process that is hung now, and once each the last word on those that are not any more. A pulse
+        that may not show absence finds nothing new.
+        """
         findings = []
         for process in self._progress.processes():
             silence = self._silence(process, pulse)
             if silence is not None and pulse.at_ns - silence.since_ns >= silence.limit_ns:
                 process.hung_ns = (silence.since_ns, pulse.at_ns)
                 findings.append(self._finding(process, silence, pulse))
-        return findings
+                self._records.note(process.pid, findings[-1])
+        return findings + self._records.ended(pulse, self._progress)
 
     def _silence(self, process: ProcessProgress, pulse: Pulse) -> _Silence | None:
         """The silence to hold against a limit; None while nobody waits, or not for long enough."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An XID: the GPU driver reports a fault of a GPU. A hard signal, shown at once, the same one once.
 
-Most are over when the driver has told of them; after some the GPU is broken until it is reset, and such a one
-stands until the GPU is seen to be back or an operator says so.
+Most are over when the driver has told of them. After some the GPU needs a reset or the host a reboot: such a
+one stands until something shows the GPU back or an operator says so, and what that was is its last word.
+Nothing here sees a reset itself, so no sentence claims one.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class _Active:
     first_ns: int
     last_ns: int
     count: int
+    is_repaired: bool = False
+    """By an operator's word."""
 
 
 class Xid:
@@ -85,51 +88,70 @@ class Xid:
 
     def repaired(self, gpu: Entity) -> None:
         """An operator says that this GPU is well again."""
-        self._active = {
-            (bus, xid): active
-            for (bus, xid), active in self._active.items()
-            if bus != gpu.pci_bus_id and (gpu.gpu_uuid is None or self._uuids.get(bus) != gpu.gpu_uuid)
-        }
+        for (bus, xid), active in self._active.items():
+            if bus == gpu.pci_bus_id or (gpu.gpu_uuid and self._uuids.get(bus) == gpu.gpu_uuid):
+                self._active[bus, xid] = replace(active, is_repaired=True)
 
     def observe_pulse(self, pulse: Pulse) -> list[Finding]:
-        """The XIDs of the last seconds (`xid_active_seconds` since the latest of a kind), and those that
-        stand until the GPU is back.
+        """The XIDs of the last seconds (`xid_active_seconds` since the latest of a kind), those that stand
+        until the GPU is back, and once each the last word on those that do not any more.
         """
         for event in pulse.xids:
-            key = (normal_bus_id(event.pci_bus_id), event.xid)
-            known = self._active.get(key)
-            if known is not None:
-                last_ns = max(known.last_ns, event.at_ns)
-                self._active[key] = replace(known, last_ns=last_ns, count=known.count + 1)
-            elif len(self._active) < _REMEMBERED:
-                self._active[key] = _Active(event, event.at_ns, event.at_ns, 1)
-        self._active = {
-            key: active for key, active in self._active.items() if self._stands(*key, active, pulse.at_ns)
-        }
-        return [self._finding(bus, active, pulse.at_ns) for (bus, _), active in self._active.items()]
+            self._take(event)
+        ended = {key for key, active in self._active.items() if not self._stands(*key, active, pulse.at_ns)}
+        findings = [
+            self._finding(bus, active, pulse.at_ns, is_over=(bus, xid) in ended)
+            for (bus, xid), active in self._active.items()
+        ]
+        self._active = {key: active for key, active in self._active.items() if key not in ended}
+        return findings
+
+    def _take(self, event: XidEvent) -> None:
+        key = (normal_bus_id(event.pci_bus_id), event.xid)
+        known = self._active.get(key)
+        if known is not None and not known.is_repaired:
+            last_ns = max(known.last_ns, event.at_ns)
+            self._active[key] = replace(known, last_ns=last_ns, count=known.count + 1)
+        elif known is not None or len(self._active) < _REMEMBERED:
+            self._active[key] = _Active(event, event.at_ns, event.at_ns, 1)
 
     def _stands(self, bus: str, xid: int, active: _Active, now_ns: int) -> bool:
+        if active.is_repaired:
+            return False
         if now_ns - active.last_ns < self._active_ns:
             return True
-        return xid in self._until_reset and not self._recovery.is_back_since(bus, active.last_ns)
+        return xid in self._until_reset and self._recovery.back_since(bus, active.last_ns) is None
 
-    def _finding(self, bus: str, active: _Active, now_ns: int) -> Finding:
+    def _since(self, bus: str, active: _Active) -> str:
+        """What NVIDIA has done after it, and what is known of the GPU since then; nothing for one that is
+        over by itself.
+        """
+        if active.event.xid not in self._until_reset:
+            return ""
+        need = f"; NVIDIA's remedy is {NEEDS.get(active.event.xid, 'a reset of the GPU or a reboot')}"
+        if active.is_repaired:
+            return f"{need}; an operator has said since that the GPU is well"
+        back = self._recovery.back_since(bus, active.last_ns)
+        if back is None:
+            return f"{need}, and nothing has shown the GPU back since"
+        at_ns, sign = back
+        return f"{need}; {(at_ns - active.last_ns) / 1e9:.0f} s later {sign}: it is taken to be back"
+
+    def _finding(self, bus: str, active: _Active, now_ns: int, *, is_over: bool) -> Finding:
         xid = active.event.xid
         meaning = MEANINGS.get(xid, "see NVIDIA's list of XIDs")
         uuid = self._uuids.get(bus)
+        told = f"The driver reported XID {xid} ({meaning}) for GPU {uuid or bus}"
         note = f"{active.event.source}: {active.event.text[:160]}"
-        lasts = ""
-        if xid in self._until_reset:
-            lasts = f"; it is broken until {NEEDS.get(xid, 'a reset of the GPU or a reboot')}"
         return Finding(
             detector=KIND,
             kind=KIND,
             entity=Entity(EntityKind.gpu, gpu_uuid=uuid, pci_bus_id=bus),
             since_ns=active.first_ns,
             at_ns=now_ns,
-            score=1.0 + (xid not in _APPLICATION_FAULTS),
+            score=1.0,
             limit=1.0,
-            summary=f"The driver reports XID {xid} ({meaning}) for GPU {uuid or bus}{lasts}",
+            summary=told + self._since(bus, active),
             severity=Severity.warning if xid in _APPLICATION_FAULTS else Severity.critical,
             confidence=0.99,
             evidence=(
@@ -137,4 +159,5 @@ class Xid:
                 Evidence("xid_count", float(active.count), 1.0, "", active.first_ns, "same XID while active"),
             ),
             is_hard=True,
+            is_over=is_over,
         )

@@ -25,6 +25,10 @@ NEEDS: Mapping[int, str] = {
 }
 """What NVIDIA's catalogue has done before work goes on; `[detect] xid_until_reset` says which count."""
 
+_VALUES = "NVML gives its values again"
+_ENERGY = "its energy is counted from nothing again, as after a reset"
+_DRIVER = "another version of the driver is loaded"
+
 
 class Recovery:
     """When each GPU was last seen to come back, by NVML's word. Not thread-safe.
@@ -38,7 +42,7 @@ class Recovery:
         self._away: set[str] = set()
         self._energy: dict[str, float] = {}
         self._driver = ""
-        self._back_ns: dict[str, int] = {}
+        self._back: dict[str, tuple[int, str]] = {}
 
     def observe(self, sample: DeviceSample, watched: Collection[str]) -> None:
         """`watched`: normal bus ids of the GPUs that something is wrong with."""
@@ -52,16 +56,21 @@ class Recovery:
             if row["is_lost"]:
                 self._away.add(bus)
             elif math.isfinite(row["memory_total_bytes"]):
-                if self._is_back(bus, float(row["energy_joules"])) or is_other_driver:
-                    self._back_ns[bus] = sample.at_ns
+                sign = self._sign(bus, float(row["energy_joules"])) or (_DRIVER if is_other_driver else None)
+                if sign is not None:
+                    self._back[bus] = (sample.at_ns, sign)
                 self._away.discard(bus)
 
-    def is_back_since(self, bus: str, since_ns: int) -> bool:
-        """Whether the GPU came back after that time (CLOCK_MONOTONIC)."""
-        return self._back_ns.get(bus, 0) > since_ns
+    def back_since(self, bus: str, since_ns: int) -> tuple[int, str] | None:
+        """(when the GPU was seen to be back, by what) where that is after `since_ns`; CLOCK_MONOTONIC."""
+        back = self._back.get(bus)
+        return back if back is not None and back[0] > since_ns else None
 
-    def _is_back(self, bus: str, energy_joules: float) -> bool:
+    def _sign(self, bus: str, energy_joules: float) -> str | None:
+        """What shows it back, in words."""
         before = self._energy.get(bus, math.nan)
         if math.isfinite(energy_joules):
             self._energy[bus] = energy_joules
-        return bus in self._away or energy_joules < before
+        if energy_joules < before:
+            return _ENERGY
+        return _VALUES if bus in self._away else None

@@ -56,6 +56,7 @@ class _Window(Struct, frozen=True):
     score: float | None = None
     cause: Cause = Cause()
     labels: dict[str, str] = {}
+    caused_by: str | None = None
     interrupted: bool = False
 
 
@@ -148,6 +149,8 @@ def _of_window(said: _Window, event_type: str, host: str) -> Story:
     else:
         title = f"Over: {about}"
         text = f"On {host}, {_lasted(said)}: {summary} ({_of_which_moment(said)})"
+    if said.caused_by:
+        text += f". Explained by the XID of window {said.caused_by}"
     return Story(
         "window",
         title,

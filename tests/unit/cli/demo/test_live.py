@@ -76,7 +76,7 @@ def test_other_processes_are_mentioned(capsys):
         ),
         (
             {"window_closed": False, "kind": "gpu_xid"},
-            "not before the run ended: the GPU counts as broken until it is seen to be reset",
+            "not before the run ended: it stands until something shows the GPU back",
         ),
     ],
 )

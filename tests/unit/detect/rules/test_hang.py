@@ -18,7 +18,7 @@ class Server:
 
     def __init__(self):
         self.now, self.detectors = START, Detectors(DetectConfig())
-        self.waiting = []
+        self.waiting, self.over = [], []
 
     def step(self, *, launches=0, ended=(), seconds=0.1, call=0, **others):
         found = []
@@ -41,7 +41,9 @@ class Server:
                     ],
                 )
             )  # fmt: skip
-        return [finding for finding in found if finding.kind == "alive_but_hung"]
+        hung = [finding for finding in found if finding.kind == "alive_but_hung"]
+        self.over += [finding for finding in hung if finding.is_over]
+        return [finding for finding in hung if not finding.is_over]
 
     def work(self, seconds=10.0):
         """A busy server: launches and stages that end, all the time."""
@@ -180,3 +182,55 @@ def test_launches_that_bring_nothing_out_are_a_hang_too(server):
     assert server.step(seconds=9.5, launches=500, open_spans=[spinning]) == []
     (finding,) = server.step(seconds=1.0, launches=500, open_spans=[spinning])
     assert "no token" in finding.summary
+
+
+def test_what_closes_tells_the_worst_of_it_and_its_whole_length(server):
+    """Requests give up while it lasts, and the thread that waited longest comes back: both go down again."""
+    waits = next(call_id for call_id, call in calls_by_id().items() if call.name == "cuEventSynchronize")
+    began = server.now
+    server.waiting = [request(number, began, open_mask=DECODE) for number in range(7)]
+    assert server.step(seconds=20, call=waits)
+    server.waiting = server.waiting[:2]
+    (last,) = server.step(seconds=10)
+    assert last.summary.count("with 2 requests in flight") == 1
+    server.step(launches=20, ended=[span(Stage.llm_decode, Modality.text, began, 30 * SECOND)])
+    (told,) = server.over
+    assert told.summary == (
+        "i-0 (pid 100) was hung for 30.1 s: no launch, no stage end and no token for up to 30.0 s, with up "
+        "to 7 requests in flight; thread 77 in cuEventSynchronize for 1.0 s; then it went on"
+    )
+    columns = {item.column: item for item in told.evidence}
+    assert columns["progress_silence_seconds"].value == pytest.approx(30.0)
+    assert columns["progress_silence_seconds"].note.endswith("at its highest, 30.0 s after the hang began")
+    assert columns["inflight"].value == 7.0
+    assert columns["inflight"].note == ("requests in flight; at its highest, 20.0 s after the hang began")
+    assert columns["call_age_seconds"].value == pytest.approx(1.0)
+    assert (told.since_ns, told.at_ns) == (began, server.now)
+    server.step(seconds=10)
+    assert len(server.over) == 1, "it is told once"
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ({"waiting": ()}, "then no request waited for its GPU any more"),
+        ({"stale": frozenset({"gap"})}, "what it did then was not seen"),
+    ],
+)
+def test_how_a_hang_ended_is_told_as_far_as_it_was_seen(server, what, words):
+    assert server.step(seconds=8)
+    server.waiting = list(what.get("waiting", server.waiting))
+    assert server.step(stale=what.get("stale", frozenset())) == []
+    assert server.over[-1].summary.endswith(words)
+
+
+def test_what_is_hung_again_at_once_had_a_break(server):
+    """Its threads run into the wall once more, all of them: then only what does not come out speaks."""
+    assert server.step(seconds=8.5)
+    assert server.step(seconds=0.2, launches=500) == []
+    assert server.over[0].summary.startswith("i-0 (pid 100) was hung for 8.7 s: hardly a launch")
+    assert server.over[0].summary.endswith("then it launched again, and nothing has come out yet")
+    assert server.step(seconds=21)
+    server.step(launches=1, ended=[span(Stage.llm_prefill, Modality.text, server.now, SECOND, tokens=500)])
+    assert "was hung for 29.8 s, with 1 short break:" in server.over[-1].summary
+    assert len(server.over) == 2

@@ -60,6 +60,8 @@ def test_it_clears_five_seconds_after_the_last(detector):
     detector.observe_pulse(pulse(START, xids=(xid(109),)))
     assert detector.observe_pulse(pulse(START + 4 * SECOND, xids=(xid(109, at_ns=START + 4 * SECOND),)))
     assert detector.observe_pulse(pulse(START + 8 * SECOND))
+    (last,) = detector.observe_pulse(pulse(START + 9 * SECOND))
+    assert last.is_over
     assert detector.observe_pulse(pulse(START + 9 * SECOND)) == []
 
 
@@ -70,14 +72,22 @@ def firing(detector, seconds, sample=None):
     """Whether it still fires that much later, after this word of NVML."""
     if sample is not None:
         detector.know_devices(sample)
-    return bool(detector.observe_pulse(pulse(START + seconds * SECOND)))
+    return any(not each.is_over for each in detector.observe_pulse(pulse(START + seconds * SECOND)))
+
+
+def last_word(detector, seconds, sample=None):
+    if sample is not None:
+        detector.know_devices(sample)
+    (found,) = detector.observe_pulse(pulse(START + seconds * SECOND))
+    assert found.is_over
+    return found.summary
 
 
 @pytest.mark.parametrize("number", BROKEN)
 def test_a_gpu_that_is_broken_stays_so_while_nvml_goes_on_giving_values(detector, number):
     detector.know_devices(devices(START))
     (found,) = detector.observe_pulse(pulse(START, xids=(xid(number),)))
-    assert "broken until" in found.summary
+    assert found.summary.endswith(", and nothing has shown the GPU back since")
     for hour in range(1, 25):
         at = hour * 3600
         assert firing(detector, at, devices(START + at * SECOND, energy=1000.0 + at))
@@ -119,6 +129,44 @@ def test_another_driver_means_that_it_was_loaded_anew(detector):
     assert not firing(detector, 20, replace(devices(START + 20 * SECOND), driver="590.1"))
 
 
+OFF_THE_BUS = (
+    "The driver reported XID 79 (GPU has fallen off the bus) for GPU GPU-1; NVIDIA's remedy is a reboot"
+)
+
+
+def test_no_sentence_claims_a_reset_that_nobody_saw(detector):
+    """While it stands and when it is over the words say what has been seen of the GPU, and by what."""
+    detector.know_devices(devices(START))
+    (found,) = detector.observe_pulse(pulse(START, xids=(xid(),)))
+    assert found.summary == f"{OFF_THE_BUS} of the host, and nothing has shown the GPU back since"
+    assert firing(detector, 10, devices(START + 10 * SECOND, is_lost=True))
+    said = last_word(detector, 30, devices(START + 30 * SECOND))
+    assert said == (
+        f"{OFF_THE_BUS} of the host; 30 s later NVML gives its values again: it is taken to be back"
+    )
+
+
+def test_the_last_word_names_the_sign_that_was_seen(detector):
+    detector.know_devices(devices(START, energy=1000.0))
+    detector.observe_pulse(pulse(START, xids=(xid(48),)))
+    said = last_word(detector, 20, devices(START + 20 * SECOND, energy=3.0))
+    assert said.endswith(
+        "20 s later its energy is counted from nothing again, as after a reset: it is taken to be back"
+    )
+
+
+def test_an_xid_after_an_operators_word_stands_again(detector):
+    detector.observe_pulse(pulse(START, xids=(xid(),)))
+    detector.repaired(Entity(EntityKind.gpu, pci_bus_id="0000:65:00"))
+    (found,) = detector.observe_pulse(pulse(START + SECOND, xids=(xid(at_ns=START + SECOND),)))
+    assert (found.is_over, found.since_ns) == (False, START + SECOND)
+    assert firing(detector, 60)
+
+
+def test_a_fact_has_no_limit_that_it_is_over_by(detector):
+    assert [each.score for each in detector.observe_pulse(pulse(START, xids=(xid(), xid(31))))] == [1.0, 1.0]
+
+
 def test_a_silent_nvml_says_nothing_of_a_gpu(detector):
     detector.know_devices(devices(START))
     detector.observe_pulse(pulse(START, xids=(xid(95),)))
@@ -140,7 +188,9 @@ def test_an_operator_may_say_that_a_gpu_is_well(detector, scope):
     detector.know_devices(devices(START))
     detector.observe_pulse(pulse(START, xids=(xid(), xid(bus="PCI:0000:b3:00"))))
     detector.repaired(Entity(EntityKind.gpu, **scope))
-    (left,) = detector.observe_pulse(pulse(START + 10 * SECOND))
+    well, left = detector.observe_pulse(pulse(START + 10 * SECOND))
+    assert well.is_over and "an operator has said since that the GPU is well" in well.summary
+    (left,) = detector.observe_pulse(pulse(START + 11 * SECOND))
     assert left.entity.pci_bus_id == "0000:b3:00"
 
 

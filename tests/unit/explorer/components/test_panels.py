@@ -87,6 +87,12 @@ def test_a_closed_window_is_marked_closed_with_its_length() -> None:
     assert next(made.find("li")).attributes["class"].endswith("closed")
 
 
+def test_a_window_that_another_one_explains_says_so() -> None:
+    row = WindowRow("w-2", "process_death", "critical", True, None, None, caused_by="w-1")
+    assert "Explained by window w-1" in windows.windows(section((row,)), NOW_NS).text()
+    assert "Explained" not in windows.windows(section((STALL,)), NOW_NS).text()
+
+
 def test_an_unknown_kind_and_severity_are_shown_as_they_are() -> None:
     made = windows.windows(section((WindowRow("w", "queue_too_long", "page", True, None, None),)), NOW_NS)
     assert "queue too long" in made.text()

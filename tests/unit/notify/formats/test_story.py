@@ -39,6 +39,12 @@ def test_a_fact_without_a_limit_has_no_worst_moment(make):
     assert said.text.endswith("(figures of its last sign)")
 
 
+def test_a_window_that_an_xid_explains_names_its_window(make):
+    said = story(EventMaker("h").window_opened(make.window(caused_by="w-0"), 0))
+    assert said.text.endswith("(figures as it opened). Explained by the XID of window w-0")
+    assert "Explained" not in story(EventMaker("h").window_opened(make.window(), 0)).text
+
+
 def test_figures_are_dated_only_where_they_are_a_windows(make):
     closing = make.transition(to_state=BreakerState.closed, reason="5 requests ended well")
     assert story(EventMaker("h").transition(closing, 0)).text.endswith("5 requests ended well")
