@@ -26,6 +26,8 @@ class TopAgent:
     processes: int = 2
     kinds: tuple[str, ...] = ()
     has_frame: bool = True
+    is_stuck: bool = False
+    """All processes but the first have been in one wait for a minute."""
     stale: list[str] = field(default_factory=list)
     places: dict[str, dict[str, str]] = field(default_factory=dict)
     """Kind of window → what it names."""
@@ -87,6 +89,8 @@ class TopAgent:
                 "open_requests": 3.0,
                 "longest_call_seconds": 9.0,
             }
+            if place and self.is_stuck:
+                values |= {"sync_wait_threads": 0.0, "sync_open_seconds": 61.2, "alloc_open_seconds": 0.02}
             entities.append({"kind": "process", "pid": pid, "values": values})
         for stage, p95 in (("llm_prefill", 0.5), ("vision_encode", 0.25)):
             values = {"stage_rate": 2.0, "inflight": 1.0, "latency_p95_seconds": p95}

@@ -14,6 +14,8 @@ from msgspec import Meta, Struct
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 _THREADS = "threads, on average: 0.5 is half of one thread's time; counted once a call has returned"
+_OPEN = "age of the longest such call in flight, which the mean does not know yet; null: no thread is in one"
+Open = Annotated[float | None, Meta(description=_OPEN)]
 Threads = Annotated[float | None, Meta(description=_THREADS)]
 Rate = Annotated[float | None, Meta(description="per second")]
 Ratio = Annotated[float | None, Meta(description="0..1")]
@@ -66,6 +68,9 @@ class TopProcess(Struct, frozen=True, gc=False):
     sync_wait_threads: Threads
     copy_wait_threads: Threads
     alloc_wait_threads: Threads
+    sync_open_seconds: Open
+    copy_open_seconds: Open
+    alloc_open_seconds: Open
     errors_per_second: Rate
     longest_call_seconds: Annotated[float | None, Meta(description="of calls that are open; null: none is")]
     gpu_memory_bytes: int | None
@@ -99,6 +104,9 @@ class TopStage(Struct, frozen=True, gc=False):
     sync_wait_threads: Threads
     copy_wait_threads: Threads
     alloc_wait_threads: Threads
+    sync_open_seconds: Open
+    copy_open_seconds: Open
+    alloc_open_seconds: Open
     gpu_memory_bytes: int | None
     cpu_wait_threads: Annotated[float | None, Meta(description="threads that wait for a CPU, on average")]
     windows_open: Annotated[list[str], Meta(description="kinds of the open windows that name this stage")]

@@ -33,7 +33,7 @@ from hotstage.probes.driver.report import DriverReport
 from hotstage.probes.memory_sample import MemorySample
 from hotstage.probes.samples import CallSample, FastSample, SchedulingSample
 from hotstage.stages.labels import OwnNames, no_names
-from hotstage.stages.pulse import Pulse
+from hotstage.stages.pulse import Pulse, Rows
 from hotstage.stages.tracker import Tracker
 from hotstage.windows.assembler import Assembler
 from hotstage.windows.ids import WindowIds
@@ -80,11 +80,13 @@ class Line:
         if limit_conflicts is not None:
             limit_conflicts(config.conflict)
         self._pulses: list[Pulse] = []
+        self._threads: Rows | None = None
         self._penalties = Penalties()
 
     def fast(self, sample: FastSample) -> Step:
         """One pulse through detectors, windows and breakers."""
         pulse = self.tracker.advance(sample)
+        self._threads = sample.threads
         self._pulses.append(pulse)
         self.statistics.keep(sample.at_ns, sample.finished)
         self.timings.keep(sample.finished)
@@ -116,7 +118,18 @@ class Line:
         costs, tokens = self.statistics.costs(at_ns), self.timings.tokens(at_ns)
         self._penalties = costs.penalties
         frame = self.fuser.fuse(
-            at_ns, pulses, calls, devices, host, engines, costs, tokens, scheduling, memory, driver
+            at_ns,
+            pulses,
+            calls,
+            devices,
+            host,
+            engines,
+            costs,
+            tokens,
+            scheduling,
+            memory,
+            driver,
+            self._threads,
         )
         if memory is not None:
             self.headroom.know(at_ns, self.fuser.memory, memory.stages, calls)

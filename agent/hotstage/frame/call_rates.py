@@ -25,11 +25,11 @@ WINDOW_NS = 10_000_000_000
 
 _NONE_LEFT = 1e-6
 """Shares of batches are no whole numbers: their sums come back to nearly nothing."""
-_WAITS = (
-    {Family.SYNC, Family.EVENT_WAIT},
-    {Family.COPY, Family.MEMSET},
-    {Family.ALLOC, Family.FREE},
-)
+WAITS = {
+    "sync": {Family.SYNC, Family.EVENT_WAIT},
+    "copy": {Family.COPY, Family.MEMSET},
+    "alloc": {Family.ALLOC, Family.FREE},
+}
 """What a call waits for, in the order of `Counts`: the GPU's work, data, memory."""
 _COUNTED = (
     "calls",
@@ -113,7 +113,7 @@ class CallRates:
         self._is_launch = _table({Family.LAUNCH, Family.GRAPH_LAUNCH})
         self._is_graph = _table({Family.GRAPH_LAUNCH})
         self._is_mark = _table({Family.MARK})
-        self._waits = [_table(families) for families in _WAITS]
+        self._waits = [_table(families) for families in WAITS.values()]
         self._before: _Totals | None = None
         self._at_ns = 0
         self._recent: deque[_Interval] = deque()

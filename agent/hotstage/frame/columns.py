@@ -158,8 +158,14 @@ _OF_WAITS = (
     ("copy_wait_threads", "threads in a call that copied or filled memory, on average over the last 10 s"),
     ("alloc_wait_threads", "threads in a call that allocated or freed, on average over the last 10 s"),
 )
+_OF_OPEN_CALLS = (
+    ("sync_open_seconds", "age of the longest wait for the GPU that is in flight; none: no thread is in one"),
+    ("copy_open_seconds", "age of the longest call in flight that copies or fills memory"),
+    ("alloc_open_seconds", "age of the longest call in flight that allocates or frees"),
+)
 WAIT_COLUMNS = (
     *(Column(name, (*_RUNNING, STAGE), "", "calls", help) for name, help in _OF_WAITS),
+    *(Column(name, (PROCESS, STAGE), "s", "calls", help) for name, help in _OF_OPEN_CALLS),
     Column(
         "longest_call_seconds",
         (PROCESS,),
@@ -168,7 +174,7 @@ WAIT_COLUMNS = (
         "age of the call that it sits in longest; none: in none",
     ),
 )
-"""Where threads wait inside of calls; the means count a call once it has returned."""
+"""Where threads wait inside of calls: the means count a call once it has returned, ages while it is open."""
 
 _OF_DRIVERS = (
     ("queue_submit_rate", (HOST,), "1/s", "work handed to a GPU, by its driver's event or by launch calls"),

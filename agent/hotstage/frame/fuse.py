@@ -22,6 +22,7 @@ from hotstage.frame.frame import Frame
 from hotstage.frame.memory import fill_memory
 from hotstage.frame.memory_table import MemoryTable
 from hotstage.frame.memory_types import no_memory
+from hotstage.frame.open_calls import fill_open_calls
 from hotstage.frame.pressure import fill_pressure
 from hotstage.frame.request_costs import RequestCosts
 from hotstage.frame.rolling import Rows
@@ -85,11 +86,13 @@ class Fuser:
         scheduling: SchedulingSample | None = None,
         memory: MemorySample | None = None,
         driver: DriverReport | None = None,
+        threads: Rows | None = None,
     ) -> Frame:
         """The frame of the second that ends at `at_ns` (CLOCK_MONOTONIC). None = that source is unknown.
         While the probes are off it has nothing that they tell, and what they tell later counts from then on.
 
-        `tokens`: TOKENS_DTYPE of `timing_rows`, the requests of the latency window.
+        `tokens`: TOKENS_DTYPE of `timing_rows`, the requests of the latency window. `threads`: THREAD_DTYPE
+        as of the last pulse.
         """
         is_blind = any(PROBES_OFF in pulse.stale for pulse in pulses)
         for pulse in pulses:
@@ -112,6 +115,8 @@ class Fuser:
         calls_are_fresh = not is_blind and is_fresh(self._calls_ns, at_ns, self._max_age_ns)
         if calls_are_fresh:
             self._fill_calls(pids, cells)
+        if threads is not None and pulses and not is_blind:
+            fill_open_calls(threads, pulses[-1].at_ns, self._labels, cells)
         self._fill_scheduling(pids, cells)
         self._drivers.fill(driver, at_ns, [pid for own in pids.values() for pid in own], cells)
         host_is_fresh = host is not None and is_fresh(host.at_ns, at_ns, self._max_age_ns)

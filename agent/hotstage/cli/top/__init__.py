@@ -60,7 +60,8 @@ def top(
     \b
     Keys: q quit, p processes, t stages, s sort by the next column, j k and arrows move.
     sync, copy, alloc, run queue (waits for a CPU): waiting threads as a share of one thread's time. A call
-    counts once it has returned: of one that hangs, `in call` tells the age, and `sync` may be 0%.
+    counts once it has returned; `+ 61 s in flight` is the age of the longest one that has not, from 1 s on.
+    in call: the age of the longest call of any kind that a thread sits in.
     GPU mem ≥: some was allocated before the probes came, so it is at least that.
     Rates and waits are means of the last 10 s; what is too old, or not seen since the probes are off, is —.
     Without a terminal, and with --once, the tables are printed once; --json says all of it.

@@ -18,6 +18,7 @@ from hotstage.probes.memory_sample import FOR_GPUS
 Document = dict[str, Any]
 Values = Mapping[str, float]
 
+_OPEN_CALLS = ("sync_open_seconds", "copy_open_seconds", "alloc_open_seconds")
 _COLUMNS = (
     "launch_rate",
     "call_rate",
@@ -26,6 +27,7 @@ _COLUMNS = (
     "copy_wait_threads",
     "alloc_wait_threads",
     "longest_call_seconds",
+    *_OPEN_CALLS,
     "cpu_wait_threads",
     "open_requests",
     "inflight",
@@ -35,7 +37,9 @@ _COLUMNS = (
     "latency_p95_seconds",
     "memory_live_bytes",
 )
-_IN_FLIGHT = frozenset({"open_requests", "inflight", "oldest_age_seconds", "longest_call_seconds"})
+_IN_FLIGHT = frozenset(
+    {"open_requests", "inflight", "oldest_age_seconds", "longest_call_seconds", *_OPEN_CALLS}
+)
 _FRAMES = f"/v1/frames?seconds=2&columns={','.join(_COLUMNS)}"
 _WINDOWS = "/v1/windows?state=open&limit=100"
 _OF_GPUS = frozenset(kind.name.lower() for kind in FOR_GPUS)
@@ -174,6 +178,9 @@ def _process(
         sync_wait_threads=values.get("sync_wait_threads"),
         copy_wait_threads=values.get("copy_wait_threads"),
         alloc_wait_threads=values.get("alloc_wait_threads"),
+        sync_open_seconds=values.get("sync_open_seconds"),
+        copy_open_seconds=values.get("copy_open_seconds"),
+        alloc_open_seconds=values.get("alloc_open_seconds"),
         errors_per_second=values.get("call_error_rate"),
         longest_call_seconds=values.get("longest_call_seconds"),
         gpu_memory_bytes=sum(map(_held, memory)) if memory else None,
@@ -220,6 +227,9 @@ def _stage(stage: str, modality: str, values: Values, windows: Sequence[Document
         sync_wait_threads=values.get("sync_wait_threads"),
         copy_wait_threads=values.get("copy_wait_threads"),
         alloc_wait_threads=values.get("alloc_wait_threads"),
+        sync_open_seconds=values.get("sync_open_seconds"),
+        copy_open_seconds=values.get("copy_open_seconds"),
+        alloc_open_seconds=values.get("alloc_open_seconds"),
         gpu_memory_bytes=_whole(values, "memory_live_bytes"),
         cpu_wait_threads=values.get("cpu_wait_threads"),
         windows_open=[

@@ -212,7 +212,7 @@ def _keys(choice: Choice, views: Iterable[View], rows: int, room: int, width: in
     if rows > room:
         last = min(rows, choice.first_row + room)
         parts.append((f"j k rows {choice.first_row + 1}-{last} of {rows}", ""))
-    parts.append(("100% = one thread, mean of 10 s, of returned calls", "dim"))
+    parts.append(("100% = one thread, mean of 10 s, of returned calls; + what is in flight", "dim"))
     return _line(parts, width)
 
 

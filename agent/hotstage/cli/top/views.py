@@ -71,6 +71,27 @@ def thread_share(value: float | None) -> str:
     return DASH if value is None else f"{value:.0%}" if value >= 0.1 or not value else f"{value:.1%}"
 
 
+IN_FLIGHT_SECONDS = 1.0
+"""A call that is open for so long is told beside the mean, which knows it only once it has returned."""
+
+
+def _waits(name: str, rank: int, kind: str) -> Column:
+    """`63%`, of calls that returned; `0% + 61.2 s in flight` where one has not for long."""
+    mean, age = attrgetter(f"{kind}_wait_threads"), attrgetter(f"{kind}_open_seconds")
+
+    def is_long(row: Any) -> bool:
+        return (age(row) or 0.0) >= IN_FLIGHT_SECONDS
+
+    def text(row: Any) -> str:
+        return thread_share(mean(row)) + (f" + {seconds(age(row))} in flight" if is_long(row) else "")
+
+    def order(row: Any) -> float | None:
+        """What is stuck before what waits much."""
+        return mean(row) if not is_long(row) else (mean(row) or 0.0) + 1e6 * age(row)
+
+    return Column(name, rank, text, order, is_warning=is_long)
+
+
 def share(value: float | None) -> str:
     """Of a whole: `3.2%`."""
     return DASH if value is None else f"{value:.1%}"
@@ -109,9 +130,9 @@ PROCESSES = View(
         Column("process", 0, lambda row: cell(row.name), is_number=False),
         _number("launch/s", 1, "launches_per_second", rate),
         _number("call/s", 4, "calls_per_second", rate),
-        _number("sync", 2, "sync_wait_threads", thread_share),
-        _number("copy", 5, "copy_wait_threads", thread_share),
-        _number("alloc", 6, "alloc_wait_threads", thread_share),
+        _waits("sync", 2, "sync"),
+        _waits("copy", 5, "copy"),
+        _waits("alloc", 6, "alloc"),
         Column(
             "err/s",
             2,
@@ -145,9 +166,9 @@ STAGES = View(
         _number("p95", 1, "p95_seconds", seconds),
         _number("launch/s", 2, "launches_per_second", rate),
         _number("call/s", 5, "calls_per_second", rate),
-        _number("sync", 3, "sync_wait_threads", thread_share),
-        _number("copy", 6, "copy_wait_threads", thread_share),
-        _number("alloc", 7, "alloc_wait_threads", thread_share),
+        _waits("sync", 3, "sync"),
+        _waits("copy", 6, "copy"),
+        _waits("alloc", 7, "alloc"),
         _number("GPU mem", 4, "gpu_memory_bytes", size),
         _number("run queue", 8, "cpu_wait_threads", thread_share),
         Column(

@@ -80,6 +80,13 @@ def test_processes_join_counters_memory_and_governor(look):
     )
 
 
+def test_a_call_in_flight_is_told_by_its_age_beside_the_mean_of_those_that_returned(agent, look):
+    agent.is_stuck = True
+    first, second = top_of(None, look()).processes
+    assert (first.sync_wait_threads, first.sync_open_seconds) == (0.25, None)
+    assert (second.sync_wait_threads, second.sync_open_seconds, second.copy_open_seconds) == (0.0, 61.2, None)
+
+
 def test_before_the_first_frame_all_is_unknown_and_nothing_zero(agent, look):
     agent.has_frame = False
     found = top_of(look(), look())
@@ -101,6 +108,7 @@ def test_requests_that_nobody_hears_of_are_unknown_and_not_none(agent, look):
     found = top_of(look(), look())
     assert (found.host.requests_in_flight, found.processes[0].requests_in_flight) == (None, None)
     assert found.host.launches_per_second == 1500.0
+    assert [each.sync_open_seconds for each in found.processes] == [None, None]
 
 
 def test_stages_come_in_the_order_of_a_requests_way(look):

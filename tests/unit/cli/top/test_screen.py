@@ -45,6 +45,16 @@ def test_a_wide_screen_shows_every_column_and_sum():
     assert "≥ 1.0 GiB" in text and "counts_only" in text
 
 
+def test_a_thread_that_is_stuck_in_a_sync_shows_and_comes_first_by_that_column():
+    """It has been in one call for a minute, so the mean of what returned is nothing."""
+    found = lines(top_with(is_stuck=True), Choice(sort={"processes": "sync"}))
+    rows = [line.split("  ") for line in found if "server-10" in line]
+    assert "server-101" in "  ".join(rows[0])
+    assert "0% + 61.2 s in flight" in "  ".join(rows[0])
+    assert "in flight" not in "  ".join(rows[1]), "an allocation of 20 ms is none that is stuck"
+    assert "of returned calls; + what is in flight" in found[-1]
+
+
 @pytest.mark.parametrize("size", [(200, 40), (100, 24), (60, 12), (30, 6), (10, 4)])
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_screen_is_as_large_as_its_terminal_and_no_larger(size, view):
