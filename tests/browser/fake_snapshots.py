@@ -170,7 +170,15 @@ def _request(n: int, at_ns: int, hung_ns: int | None) -> dict[str, Any]:
             }
         ],
         "cuda_stream": thread["cuda_stream"],
-        "devices": [{"ordinal": n % 2, "uuid": f"GPU-{n % 2}f1c2d3e", "source": "thread", "stages": [stage]}],
+        "devices": [
+            {
+                "ordinal": n % 2,
+                "uuid": f"GPU-{n % 2}f1c2d3e",
+                "source": "thread",
+                "stages": [stage],
+                "index": n % 2,
+            }
+        ],
         "contexts": [{"context": 0x5581_0000_1000, "ordinal": n % 2, "stages": [stage]}],
         "threads": [thread],
         "stage_threads": [],

@@ -16,11 +16,16 @@ from hotstage.cli.snapshot_source import NOW, fetch, find, parse, save
 from hotstage.cli.terminal import clock_time, print_json, print_table, say, seconds
 from hotstage.errors import HotstageError
 from hotstage.stages.snapshot_diff import Moved, Passing, SnapshotDiff, Still, diff, sits_in
-from hotstage.stages.snapshot_types import OpenStage, RequestState, Snapshot, ThreadState
+from hotstage.stages.snapshot_types import Device, OpenStage, RequestState, Snapshot, ThreadState
 
 BETWEEN_SECONDS = 1.0
 """Between the two looks of `diff now now`."""
 _LEGEND = "?: the thread does not name the request; it is in the request's stage and process"
+_GPU_LEGEND = (
+    "GPU: NVML's index and the beginning of the UUID; CUDA ordinal: the number that its process gives it, "
+    "where nobody saw that process ask for the UUID"
+)
+_UUID_CELLS = len("GPU-1a2b3c4d")
 
 _window = click.option(
     "--window", metavar="ID", help="As it was when this window opened; or a snapshot's id."
@@ -131,12 +136,14 @@ def plan(window: str | None, as_json: bool, agent_url: str | None) -> None:
 
 def _show(taken: Snapshot) -> None:
     print_table(
-        ("request", "endpoint", "instance", "device", "open stage", "since", "sits in", "for", "finished"),
+        ("request", "endpoint", "instance", "GPU", "open stage", "since", "sits in", "for", "finished"),
         [_request(row) for row in taken.requests],
         empty="no request is in flight",
     )
     if any(sits_in(row)[1] == "stage" for row in taken.requests):
         say(_LEGEND)
+    if any(row.devices for row in taken.requests):
+        say(_GPU_LEGEND)
     print_table(
         ("pid", "thread", "call", "since", "stage", "modality"),
         [
@@ -158,13 +165,21 @@ def _request(row: RequestState) -> tuple[Any, ...]:
         row.id,
         row.endpoint,
         row.instance,
-        " ".join(str(device.ordinal) for device in row.devices) if row.devices else None,
+        ", ".join(_gpu(device) for device in row.devices) if row.devices else None,
         _open(row.open),
         _since(row.open),
         _call(thread, source),
         None if thread is None else seconds(thread.age_seconds),
         " ".join(row.stages_done) or None,
     )
+
+
+def _gpu(device: Device) -> str:
+    """`1 GPU-1a2b3c4d`: the GPU as the host knows it; by its process's count only where that is all."""
+    if device.uuid is None:
+        return f"CUDA ordinal {device.ordinal}"
+    index = "" if device.index is None else f"{device.index} "
+    return index + device.uuid[:_UUID_CELLS]
 
 
 def _show_diff(found: SnapshotDiff) -> None:

@@ -88,7 +88,12 @@ class Ticker:
         frame = parts.line.slow(calls.at_ns, calls, self.gpus, host, engines, scheduling, memory, driver)
         parts.sources.remember_frames(parts.line.history.frames())
         parts.sources.remember_places(
-            Places(parts.engine.told.contexts(), uuids, parts.engine.told.stage_names())
+            Places(
+                parts.engine.told.contexts(),
+                uuids,
+                self.gpus.index_by_uuid,
+                parts.engine.told.stage_names(),
+            )
         )
         self._endpoint_modality = dict(parts.line.fuser.endpoint_modality)
         parts.sinks.note("page", parts.page.trouble(), "restart the agent: it makes the page anew")

@@ -60,6 +60,12 @@ class DeviceSample:
             for bus, uuid in zip(self.rows["pci_bus_id"].tolist(), self.rows["uuid"].tolist(), strict=True)
         }
 
+    @property
+    def index_by_uuid(self) -> Mapping[str, int]:
+        """GPU UUID → its index, as NVML counts."""
+        uuids, indices = self.rows["uuid"].tolist(), self.rows["index"].tolist()
+        return {uuid.decode("ascii", "replace"): at for uuid, at in zip(uuids, indices, strict=True)}
+
 
 def no_devices(at_ns: int, state: DevicesState, reason: str) -> DeviceSample:
     """A sample of nothing, with the reason for people."""

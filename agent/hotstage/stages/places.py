@@ -34,6 +34,8 @@ class Places:
     """(pid, CUcontext) → device ordinal."""
     uuids: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """(pid, device ordinal) → `GPU-…`; as the process itself counts."""
+    indices: Mapping[str, int] = field(default_factory=dict)
+    """UUID → the GPU's index, as NVML counts."""
     stage_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """(pid, stage id) → what the process calls a stage that it made up itself."""
 
@@ -44,6 +46,7 @@ class PlaceFinder:
     def __init__(self, places: Places, threads: NDArray[Any]) -> None:
         """`threads`: THREAD_DTYPE (T,)."""
         self._uuids = places.uuids
+        self._indices = places.indices
         self._ordinals = places.contexts
         self._contexts: dict[int, list[Context]] = {}
         for (pid, context), ordinal in sorted(places.contexts.items()):
@@ -84,6 +87,10 @@ class PlaceFinder:
         """A stage's name in this process."""
         return own_stage_name(self._own_names, pid, stage)
 
+    def _device(self, pid: int, ordinal: int, source: DeviceSource, stages: Sequence[str] = ()) -> Device:
+        uuid = self._uuids.get((pid, ordinal))
+        return Device(ordinal, uuid, source, list(stages), None if uuid is None else self._indices.get(uuid))
+
     def _of_bindings(self, pid: int, bindings: tuple[Binding, ...]) -> _Found:
         masks: dict[int, int] = {}
         by_context: dict[int, tuple[int, int]] = {}
@@ -97,7 +104,7 @@ class PlaceFinder:
             for context, (ordinal, mask) in by_context.items()
         ]
         devices = [
-            Device(ordinal, self._uuids.get((pid, ordinal)), "context", self.stages_of(pid, mask))
+            self._device(pid, ordinal, "context", self.stages_of(pid, mask))
             for ordinal, mask in sorted(masks.items())
             if ordinal != NO_DEVICE
         ]
@@ -114,7 +121,7 @@ class PlaceFinder:
             ordinals = tuple({context.ordinal for context in contexts if context.ordinal is not None})
             if len(ordinals) != 1:
                 return None, None
-        devices = [Device(ordinal, self._uuids.get((pid, ordinal)), source) for ordinal in ordinals]
+        devices = [self._device(pid, ordinal, source) for ordinal in ordinals]
         return devices, [context for context in contexts if context.ordinal in ordinals] or None
 
 

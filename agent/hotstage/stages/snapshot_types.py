@@ -48,12 +48,15 @@ class ModalityState(Struct, frozen=True, gc=False):
 
 
 class Device(Struct, frozen=True, gc=False):
-    """A GPU that a request is on, by the number that its process gives it."""
+    """A GPU that a request is on: by the number that its process gives it, and as the host knows it."""
 
-    ordinal: int
+    ordinal: Annotated[int, Meta(description="CUDA's, as the process counts; no index of the host's")]
     uuid: Annotated[str | None, Meta(description="null: the process never asked the driver for it")]
     source: Annotated[DeviceSource, Meta(description="what it is known by; `process` has one device only")]
     stages: Annotated[list[str], Meta(description="that ran on it, so far as contexts tell")] = []
+    index: Annotated[
+        int | None, Meta(description="NVML's, as the host counts; null: NVML does not list this uuid")
+    ] = None
 
 
 class Context(Struct, frozen=True, gc=False):

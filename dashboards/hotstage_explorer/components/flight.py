@@ -193,6 +193,6 @@ def _thread(row: ThreadRow) -> Node:
         node("td", known(lasted(row.age_seconds), "not told"), cls="num"),
         node("td", stage),
         node("td", node("code", f"{row.stream:#x}") if row.stream is not None else ""),
-        node("td", f"GPU {row.device}" if row.device is not None else ""),
+        node("td", f"CUDA ordinal {row.device}" if row.device is not None else ""),
         key=f"{row.pid}|{row.tid}",
     )

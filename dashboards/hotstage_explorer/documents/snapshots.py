@@ -233,8 +233,11 @@ def _handle(value: object) -> int | None:
 
 
 def _device(row: dict[str, Any]) -> str:
-    ordinal, uuid = integer(row.get("ordinal")), text(row.get("uuid"), 48)
-    return " ".join(word for word in ("" if ordinal is None else f"GPU {ordinal}", uuid) if word) or "unknown"
+    """The GPU as the host knows it; its process's own number for it, by name, where that is all there is."""
+    ordinal, uuid, index = integer(row.get("ordinal")), text(row.get("uuid"), 48), integer(row.get("index"))
+    if uuid:
+        return uuid if index is None else f"GPU {index} {uuid}"
+    return "unknown" if ordinal is None else f"CUDA ordinal {ordinal}"
 
 
 def _context(row: dict[str, Any]) -> str:
@@ -243,7 +246,7 @@ def _context(row: dict[str, Any]) -> str:
     said = [text(each, 48) for each in stages[:8]] if isinstance(stages, list) else []
     words = (
         "" if handle is None else f"{handle:#x}",
-        "" if ordinal is None else f"on GPU {ordinal}",
+        "" if ordinal is None else f"on CUDA ordinal {ordinal}",
         f"({', '.join(said)})" if any(said) else "",
     )
     return " ".join(word for word in words if word) or "unknown"

@@ -18,7 +18,7 @@ from hotstage.config.snapshots import RecoveryConfig
 from hotstage.errors import HotstageError
 from hotstage.stages.recovery import recovery_plan
 from hotstage.stages.snapshot import snapshot
-from hotstage.stages.snapshot_types import Snapshot
+from hotstage.stages.snapshot_types import Device, Snapshot
 
 START = 50 * SECOND
 
@@ -76,11 +76,33 @@ def run(agent, monkeypatch, tmp_path) -> Callable[..., str]:
 def test_the_table_names_the_stage_the_call_and_since_when(run):
     request, call = (line for line in run().splitlines() if line.startswith(("r-1", "100\t")))
     assert request.split("\t") == [
-        "r-1", "/v1/chat", "i-0", "3", "vision_encode/image", "9 s", "cuEventSynchronize (7)", "9 s",
-        "preprocess",
+        "r-1", "/v1/chat", "i-0", "CUDA ordinal 3", "vision_encode/image", "9 s",
+        "cuEventSynchronize (7)", "9 s", "preprocess",
     ]  # fmt: skip
     assert call.split("\t")[:4] == ["100", "7", "cuEventSynchronize", "9 s"]
     assert "2 entries came or went during the read" in run()
+    assert "CUDA ordinal: the number that its process gives it" in run()
+
+
+@pytest.mark.parametrize(
+    ("device", "shown"),
+    [
+        (Device(0, "GPU-5a3c0de1-0000-4000-8000-0000000000b3", "context", [], 1), "1 GPU-5a3c0de1"),
+        (Device(0, "GPU-5a3c0de1-0000-4000-8000-0000000000b3", "context"), "GPU-5a3c0de1"),
+        (Device(0, None, "thread"), "CUDA ordinal 0"),
+    ],
+)
+def test_a_gpu_is_shown_as_the_host_knows_it_and_an_ordinal_as_one(taken, device, shown):
+    """The process counts one GPU only, as number 0; the host's index of that GPU is 1."""
+    found = taken(9)
+    (request,) = found.requests
+    body = msgspec.to_builtins(
+        msgspec.structs.replace(found, requests=[msgspec.structs.replace(request, devices=[device])])
+    )
+    with answering({"/v1/snapshot": body}.get) as address:
+        done = CliRunner().invoke(command, ["--agent", address], catch_exceptions=False)
+    head, row = (line.split("\t") for line in done.output.splitlines()[:2])
+    assert row[head.index("GPU")] == shown
 
 
 def test_json_is_the_agents_answer(run):

@@ -36,13 +36,14 @@ def test_a_context_says_which_stages_it_served_and_so_does_its_device(clock):
         (0xA1, 1, (Stage.llm_prefill,)),
         (0xA2, 255, (Stage.sample,)),  # its device was not seen
     )
-    places = Places({(100, 0xA0): 0}, {(100, 1): "GPU-one"}, NAMES)
+    places = Places({(100, 0xA0): 0}, {(100, 1): "GPU-one"}, {"GPU-one": 5}, NAMES)
     (found,) = shown(clock, request, places=places)
     assert [(each.context, each.ordinal, each.stages) for each in found.contexts] == [
         (0xA0, 0, ["vision_encode", "rerank"]),
         (0xA1, 1, ["llm_prefill"]),
         (0xA2, None, ["sample"]),
     ]
+    assert [each.index for each in found.devices] == [None, 5], "as the host counts, where its UUID is known"
     assert [(each.ordinal, each.uuid, each.source, each.stages) for each in found.devices] == [
         (0, None, "context", ["vision_encode", "rerank"]),
         (1, "GPU-one", "context", ["llm_prefill"]),

@@ -48,6 +48,19 @@ def test_the_call_is_the_requests_own_thread_or_else_its_stages() -> None:
     assert (other.call.call, other.call_is_own) == ("cuMemcpy", False)
 
 
+@pytest.mark.parametrize(
+    ("device", "shown"),
+    [
+        ({"ordinal": 0, "uuid": "GPU-5a3c", "index": 1}, "GPU 1 GPU-5a3c"),
+        ({"ordinal": 0, "uuid": "GPU-5a3c"}, "GPU-5a3c"),
+        ({"ordinal": 0, "uuid": None}, "CUDA ordinal 0"),
+        ({}, "unknown"),
+    ],
+)
+def test_a_gpu_is_the_hosts_and_an_ordinal_is_called_one(device: dict[str, Any], shown: str) -> None:
+    assert taken(9, request("a", devices=[device])).requests[0].devices == (shown,)
+
+
 @pytest.mark.parametrize("bad", HOSTILE)
 def test_bodies_of_any_shape_are_read(bad: Any) -> None:
     names = ("key", "id", "stages", "open", "threads", "stage_threads", "devices", "contexts", "age_seconds")
