@@ -13,6 +13,22 @@ from hotstage.cli.terminal import DASH, print_json, print_table, say, seconds
 from hotstage.stages.stage import Stage
 
 _HEAD = ("stage", "modality", "runs", "in flight", "oldest", "per second", "p50", "p95", "p99")
+_EXPLAIN_HEAD = (
+    "tid",
+    "thread",
+    "counts now as",
+    "modality",
+    "because of",
+    "how sure (%)",
+    "launches so far",
+    "by what they counted",
+    "why",
+)
+_HOW_TO_READ = (
+    "a row is a thread, those with most launches first: the stage that its launches count under now, what says "
+    "so (a mark, an NVTX range, a rule, a learned fingerprint; none: nothing does) and how sure that is; "
+    "launches are since the probes were attached, and keep the stage that they had then"
+)
 _SOURCES = ("mark", "nvtx", "rule", "fingerprint", "none")
 
 
@@ -49,15 +65,20 @@ def explain(pid: int, as_json: bool, agent_url: str | None) -> None:
     say(f"process {body['pid']}: {body['command'] or DASH}")
     if body["ended_at"] is not None:
         say(f"it has ended, by {body['ended_at']}; this is how it was judged last")
-    say(f"launches: {_by_source(body['launches'])}")
+    say(f"launches since the probes were attached: {_launches(body['launches'])}")
+    if body["threads"]:
+        say(_HOW_TO_READ)
     print_table(
-        ("thread", "name", "stage", "modality", "source", "confidence", "launches", "why"),
+        _EXPLAIN_HEAD,
         [_thread(row) for row in body["threads"]],
         empty="no thread of it was seen in a call or mark",
     )
     for row in body["threads"]:
         for other in row["alternatives"]:
-            say(f"thread {row['tid']} would else be {other['stage']} ({other['source']}: {other['text']})")
+            say(
+                f"thread {row['tid']} would count as {other['stage']} if that were not there "
+                f"({other['source']}: {other['text']})"
+            )
     _say_unattributed(body["unattributed"])
 
 
@@ -78,10 +99,16 @@ def _thread(row: dict[str, Any]) -> tuple[Any, ...]:
         row["stage"],
         row["modality"],
         row["source"],
-        row["confidence"],
+        None if row["confidence"] is None else f"{row['confidence']:.0%}",
+        row["launches"]["total"],
         _by_source(row["launches"]),
         row["why"],
     )
+
+
+def _launches(launches: dict[str, int]) -> str:
+    """`163 (120 rule, 43 none)`."""
+    return f"{launches['total']} ({_by_source(launches)})" if launches["total"] else "none yet"
 
 
 def _by_source(launches: dict[str, int]) -> str:

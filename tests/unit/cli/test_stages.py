@@ -73,10 +73,19 @@ def run(tmp_path: Path):
 def test_explain_says_stage_source_and_why(run) -> None:
     said = run("explain", "77").output
     row = next(line for line in said.splitlines() if line.startswith("5\t"))
-    assert row.split("\t")[1:6] == ["vit-0", "vision_encode", "text", "rule", "0.8"]
+    assert row.split("\t")[1:8] == [
+        "vit-0", "vision_encode", "text", "rule", "80%", "123", "120 rule, 3 none",
+    ]  # fmt: skip
+    head = next(line for line in said.splitlines() if line.startswith("tid\t"))
+    assert head.split("\t")[2:8] == [
+        "counts now as", "modality", "because of", "how sure (%)", "launches so far", "by what they counted",
+    ]  # fmt: skip
+    assert said.count("a row is a thread, those with most launches first") == 1
+    unknown = next(line for line in said.splitlines() if line.startswith("9\t"))
+    assert unknown.split("\t")[2:6] == ["—", "—", "none", "—"], "what is unknown is no 0%"
     assert 'rule 1: thread = "vit*"' in row
-    assert "launches: 120 rule, 43 none" in said
-    assert "thread 5 would else be other (rule: rule 2" in said
+    assert "launches since the probes were attached: 163 (120 rule, 43 none)" in said
+    assert "thread 5 would count as other if that were not there (rule: rule 2" in said
     assert "remedy: add a rule" in said
     assert "without a stage: 43 launches, 26.4%" in said
     assert "  3 of thread vit-0: from before the rule was in force" in said
