@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotstage.cli.call_costs import cost_of_a_call
-from hotstage.cli.memory import size
-from hotstage.cli.terminal import print_table, say
+from hotstage.cli.terminal import print_table, say, size
 from hotstage.probes.losses import MEANINGS, UNKNOWN
 
 Document = dict[str, Any]

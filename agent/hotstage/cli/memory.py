@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from hotstage.cli.memory_gap import gap_line
 from hotstage.cli.reading import agent_client, reading
-from hotstage.cli.terminal import DASH, clock_time, print_json, print_table, say, seconds
+from hotstage.cli.terminal import DASH, clock_time, print_json, print_table, say, seconds, size
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SHORT_CELLS = len("GPU-1a2b3c4d")
 _LEGEND = (
     "by: what the fragmentation is known from (ledger: the allocations that were seen; --help tells all); "
@@ -24,7 +24,8 @@ _LEGEND = (
 def memory(as_json: bool, agent_url: str | None) -> None:
     """Memory of GPUs by process, kind and stage, as the calls asked for it; fragmentation with its basis.
 
-    A process's GPU is told by the beginning of its UUID; the ordinal is the process's own.
+    A process's GPU is told by the beginning of its UUID; the ordinal is the process's own. A line for each
+    GPU tells what lies between used (by NVML) and allocated (by calls), as far as it is known.
 
     \b
     by: what the fragmentation is known from, the best there is:
@@ -50,6 +51,9 @@ def memory(as_json: bool, agent_url: str | None) -> None:
     if body["gpus"]:
         say(_LEGEND)
     names = short_names(row["gpu_uuid"] for row in (*body["gpus"], *body["processes"]))
+    if not body.get("unobserved"):
+        for row in body["gpus"]:
+            say(gap_line(row, body["processes"], names[row["gpu_uuid"]]))
     print_table(
         (
             "pid",
@@ -78,17 +82,6 @@ def memory(as_json: bool, agent_url: str | None) -> None:
     if body["ended_processes"]:
         ended = size(body["ended_bytes"])
         say(f"{body['ended_processes']} processes had {ended} when they ended; it was freed with them")
-
-
-def size(count: float | None) -> str:
-    """`1.5 GiB`; bytes without a fraction."""
-    if count is None:
-        return DASH
-    for unit in _UNITS:
-        if count < 1024 or unit == _UNITS[-1]:
-            break
-        count /= 1024
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
 def _gpu(row: dict[str, Any]) -> tuple[Any, ...]:

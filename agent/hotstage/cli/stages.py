@@ -25,7 +25,7 @@ _EXPLAIN_HEAD = (
     "why",
 )
 _HOW_TO_READ = (
-    "a row is a thread, those with most launches first: the stage that its launches count under now, what says "
+    "a row is a thread, the one with most launches first: the stage that they count under now, what says "
     "so (a mark, an NVTX range, a rule, a learned fingerprint; none: nothing does) and how sure that is; "
     "launches are since the probes were attached, and keep the stage that they had then"
 )

@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 DASH = "—"
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _RAW_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What JSON allows as it is, and a terminal or its encoder does not take well."""
 
@@ -112,6 +113,17 @@ def _short(value: float) -> str:
     if abs(value) >= 999.5:
         return f"{value:.0f}"
     return f"{Decimal(f'{value:.3g}'):f}"
+
+
+def size(count: float | None) -> str:
+    """`1.5 GiB`; bytes without a fraction."""
+    if count is None:
+        return DASH
+    for unit in _UNITS:
+        if count < 1024 or unit == _UNITS[-1]:
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
 def clock_time(value: str | None) -> str:

@@ -80,7 +80,7 @@ def test_explain_says_stage_source_and_why(run) -> None:
     assert head.split("\t")[2:8] == [
         "counts now as", "modality", "because of", "how sure (%)", "launches so far", "by what they counted",
     ]  # fmt: skip
-    assert said.count("a row is a thread, those with most launches first") == 1
+    assert said.count("a row is a thread, the one with most launches first") == 1
     unknown = next(line for line in said.splitlines() if line.startswith("9\t"))
     assert unknown.split("\t")[2:6] == ["—", "—", "none", "—"], "what is unknown is no 0%"
     assert 'rule 1: thread = "vit*"' in row

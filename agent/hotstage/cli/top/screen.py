@@ -16,8 +16,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from hotstage.api.top_types import Top
-from hotstage.cli.memory import size
-from hotstage.cli.terminal import clock_time, plain, seconds
+from hotstage.cli.terminal import clock_time, plain, seconds, size
 from hotstage.cli.top.views import PROCESSES, Column, Style, View, rate, share
 
 Span = tuple[str, Style]

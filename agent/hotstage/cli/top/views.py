@@ -12,8 +12,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from hotstage.api.top_types import Top, TopProcess
-from hotstage.cli.memory import size
-from hotstage.cli.terminal import DASH, cell, seconds
+from hotstage.cli.terminal import DASH, cell, seconds, size
 
 Style = Literal["", "bold", "dim", "reverse", "warning"]
 
@@ -87,7 +86,8 @@ def _waits(name: str, rank: int, kind: str) -> Column:
 
     def order(row: Any) -> float | None:
         """What is stuck before what waits much."""
-        return mean(row) if not is_long(row) else (mean(row) or 0.0) + 1e6 * age(row)
+        waiting: float | None = mean(row)
+        return waiting if not is_long(row) else (waiting or 0.0) + 1e6 * age(row)
 
     return Column(name, rank, text, order, is_warning=is_long)
 
