@@ -45,8 +45,8 @@ def _parts(gpu: Document, own: Sequence[Document], unseen: int, nowhere: int) ->
     if slack:
         parts.append(f"{size(slack)} that CUDA's pools hold and have not given out")
     if figure["basis"] == "ledger" and figure["free_bytes"] is not None and gpu["free_bytes"] is not None:
-        rest = size(max(0, figure["free_bytes"] - gpu["free_bytes"]))
-        parts.append(f"{rest} that is free inside of pages of 2 MiB")
+        rest = figure["free_bytes"] - gpu["free_bytes"]
+        parts += [f"{size(rest)} that is free inside of pages of 2 MiB"] if rest > 0 else []
     if nowhere:
         parts.append(f"up to {size(nowhere)} of processes whose GPU is not known")
     before = f"unknown, of {_count(unseen)}" if unseen else "none, of those that are watched"

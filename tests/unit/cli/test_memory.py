@@ -93,6 +93,8 @@ def test_what_of_the_gap_can_be_computed_is():
         "= 2.0 GiB, made of 1.0 GiB that CUDA's pools hold and have not given out; 512.0 MiB that is" in said
     )
     assert "contexts and code of 2 processes here: unknown" in said
+    none = gap_line(on_gpu(basis="ledger", free_bytes=4 * GIB), [of_process()], "g")
+    assert "pages" not in none, "nothing is made of nothing"
 
 
 def test_an_allocators_cache_is_inside_of_what_is_allocated_and_told_as_such():
