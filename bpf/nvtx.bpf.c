@@ -23,14 +23,16 @@
 #define NVTX_FULL (-7) /* E2BIG */
 
 /* FNV-1a 64 of the text to its NUL, each run of digits as one `0`. */
-static __always_inline __u64 hash_range_name(const char *text)
+HOTSTAGE_PART __u64 hash_range_name(const struct nvtx_name *name)
 {
 	__u64 hash = NVTX_FNV_OFFSET;
 	__u8 before = 0;
 
+	if (!name)
+		return 0;
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < HOTSTAGE_NVTX_NAME; i++) {
-		__u8 byte = text[i];
+		__u8 byte = name->text[i];
 
 		if (!byte)
 			break;
@@ -51,7 +53,7 @@ static __always_inline __u64 decide_on(__u64 message, __u32 tgid)
 
 	if (bpf_probe_read_user_str(name.text, sizeof(name.text), (void *)message) <= 1)
 		return NVTX_NOTHING;
-	hash = hash_range_name(name.text);
+	hash = hash_range_name(&name);
 	decision = bpf_map_lookup_elem(&nvtx_decisions, &hash);
 	if (decision)
 		return *decision;

@@ -25,6 +25,7 @@
 
 /* bcc puts all functions into one. */
 #define HOTSTAGE_WORKER static __always_inline
+#define HOTSTAGE_PART static __always_inline
 
 #define HOTSTAGE_MAP(kind, flags, name, key_type, value_type, entries) \
 	BPF_F_TABLE(kind, key_type, value_type, name, entries, flags)
@@ -61,6 +62,12 @@ struct user_pt_regs {
 
 /* A function with a frame of its own on the stack. */
 #define HOTSTAGE_WORKER static __noinline
+/*
+ * A function that the verifier follows once, by itself, for whatever it may be given, and not once for each way to
+ * its caller. It takes at most five numbers and pointers to whole structures, which it must find not to be 0, and
+ * returns a number; a context before 6.4 it cannot take.
+ */
+#define HOTSTAGE_PART __noinline
 
 #define HOTSTAGE_MAP(kind, flags, name, key_type, value_type, entries) \
 	struct {                                                       \

@@ -8,6 +8,7 @@
 
 #include "maps.h"
 #include "histogram.h"
+#include "levels.h"
 
 static __always_inline struct call_key key_of(const struct thread_state *thread, __u32 tgid,
 					      __u64 cookie)
@@ -33,23 +34,17 @@ static __always_inline struct call_key key_of(const struct thread_state *thread,
 	return key;
 }
 
-/*
- * The sums of a key, made at its first call. NULL when call_stats, or the process's share of it, is
- * full: the call is lost, and counted as that.
- */
-static __always_inline struct call_stat *stat_of(struct call_key *key, __u32 is_timed)
+/* The first call of a key: the sums are made, where there is room and the process has not its share yet. */
+HOTSTAGE_PART __u32 begin_stat(struct call_key *key, __u32 is_timed)
 {
-	struct call_stat *stat = bpf_map_lookup_elem(&call_stats, key);
 	struct call_stat fresh = {};
 	__u64 *held;
 
-	if (stat)
-		return stat;
-	held = share_of(key->tgid, SHARE_CALL_STATS);
-	if (has_its_share(held, SHARE_CALL_STATS)) {
-		count_loss(LOST_CALL_KEYS);
+	if (!key)
 		return 0;
-	}
+	held = share_of(key->tgid, SHARE_CALL_STATS);
+	if (has_its_share(held, SHARE_CALL_STATS))
+		return 0;
 	/* The second half of a process's keys has none, so that it does not take all. */
 	if (is_timed && ((held && *held > share_limit(SHARE_CALL_STATS) / 2) ||
 			 bpf_map_pop_elem(&free_histograms, &fresh.histogram_slot))) {
@@ -61,6 +56,20 @@ static __always_inline struct call_stat *stat_of(struct call_key *key, __u32 is_
 		hold_one_more(held);
 	else if (fresh.histogram_slot)
 		bpf_map_push_elem(&free_histograms, &fresh.histogram_slot, BPF_ANY);
+	return 0;
+}
+
+/*
+ * The sums of a key, made at its first call. NULL when call_stats, or the process's share of it, is
+ * full: the call is lost, and counted as that.
+ */
+static __always_inline struct call_stat *stat_of(struct call_key *key, __u32 is_timed)
+{
+	struct call_stat *stat = bpf_map_lookup_elem(&call_stats, key);
+
+	if (stat)
+		return stat;
+	begin_stat(key, is_timed);
 	stat = bpf_map_lookup_elem(&call_stats, key);
 	if (!stat)
 		count_loss(LOST_CALL_KEYS);
@@ -79,6 +88,40 @@ static __always_inline void add_duration(struct call_stat *stat, __u64 duration)
 	slot = histogram_slot_of(duration);
 	if (histogram && slot < HOTSTAGE_HISTOGRAM_SLOTS)
 		__sync_fetch_and_add(&histogram->counts[slot], 1);
+}
+
+/* A call that has returned. */
+struct returned_call {
+	struct call_key key;
+	__u64 now;
+	__u64 duration_ns;
+	__u64 bytes;
+	__s32 result; /* 0: success */
+	__u32 tid;
+};
+
+#define CALL_OUT_OF_MEMORY 2 /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
+
+/* Its thread, where that is known, says how much of its time is kept. */
+HOTSTAGE_PART __u32 count_return(struct returned_call *call, const struct thread_state *thread)
+{
+	struct call_stat *stat = call ? stat_of(&call->key, 1) : 0;
+
+	if (!stat)
+		return 0;
+	__sync_fetch_and_add(&stat->count, 1);
+	if (thread && thread->level >= LEVEL_TAILS_ONLY)
+		__sync_fetch_and_add(&stat->total_ns, call->duration_ns);
+	else
+		add_duration(stat, call->duration_ns);
+	if (call->result) {
+		__sync_fetch_and_add(&stat->errors, 1);
+		if (call->result == CALL_OUT_OF_MEMORY)
+			__sync_fetch_and_add(&stat->errors_oom, 1);
+	} else if (call->bytes) {
+		__sync_fetch_and_add(&stat->bytes, call->bytes);
+	}
+	return 0;
 }
 
 #endif

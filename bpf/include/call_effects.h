@@ -63,14 +63,18 @@ static __always_inline void enter_effect(struct pt_regs *ctx, struct thread_stat
 }
 
 /* A call that succeeded says which device a context or an ordinal is. */
-static __always_inline void apply_effect(struct thread_state *thread, const struct call_spec *spec,
-					 __u32 tgid)
+HOTSTAGE_PART __u32 apply_effect(struct thread_state *thread, const struct call_spec *spec, __u32 tgid)
 {
-	struct context_key context = {.context = thread->argument, .tgid = tgid};
-	struct device_key device = {.tgid = tgid, .ordinal = thread->ordinal};
+	struct context_key context = {.tgid = tgid};
+	struct device_key device = {.tgid = tgid};
 	struct device_uuid uuid;
-	__u32 ordinal = thread->ordinal, effect = spec->effect, *known;
+	__u32 ordinal, effect, *known;
 
+	if (!thread || !spec)
+		return 0;
+	context.context = thread->argument;
+	device.ordinal = ordinal = thread->ordinal;
+	effect = spec->effect;
 	switch (effect) {
 	case EFFECT_CONTEXT_NEW:
 		if (bpf_probe_read_user(&context.context, sizeof(context.context),
@@ -111,18 +115,19 @@ static __always_inline void apply_effect(struct thread_state *thread, const stru
 			count_loss(LOST_CONTEXTS);
 		break;
 	}
+	return 0;
 }
 
 /* Of the driver's calls; those on communicators have their own. */
 static __always_inline void leave_effect(struct thread_state *thread, const struct call_spec *spec,
-					 __u32 tgid, __u32 tid, __u64 now, __s32 result)
+					 __u64 pid_tgid, __u64 now, __s32 result)
 {
 	if (is_of_memory(spec->effect))
-		leave_memory(thread, spec, tgid, tid, now, result);
+		leave_memory(thread, spec, pid_tgid, now, result);
 	else if (spec->effect >= EFFECT_CAPTURE_BEGIN)
-		leave_graph(thread, spec, tgid, tid, now, result);
+		leave_graph(thread, spec, pid_tgid, now, result);
 	else if (!result && spec->effect)
-		apply_effect(thread, spec, tgid);
+		apply_effect(thread, spec, pid_tgid >> 32);
 }
 
 #endif

@@ -50,19 +50,20 @@ static __always_inline void pop_call(struct thread_state *thread)
  * in place has jumped to this one (a tail call). At a return the kernel has already written over
  * the return address of the call that returns.
  */
-static __always_inline void abandon_calls(struct thread_state *thread, __u32 tgid,
-					  __u64 stack_pointer, __u32 at_entry)
+HOTSTAGE_PART __u32 abandon_calls(struct thread_state *thread, __u32 tgid, __u64 stack_pointer, __u32 at_entry)
 {
+	if (!thread)
+		return 0;
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i <= HOTSTAGE_OUTER_FRAMES; i++) {
 		struct call_key key;
 		struct call_stat *stat;
 
 		if (!thread->depth)
-			return;
+			return 0;
 		if (thread->stack_pointer >= stack_pointer &&
 		    !(at_entry && !awaits_return(thread->stack_pointer)))
-			return;
+			return 0;
 		key = key_of(thread, tgid, thread->call);
 		stat = stat_of(&key, 1);
 		if (stat) {
@@ -72,6 +73,7 @@ static __always_inline void abandon_calls(struct thread_state *thread, __u32 tgi
 		count_loss(STALE_FRAMES);
 		pop_call(thread);
 	}
+	return 0;
 }
 
 /*

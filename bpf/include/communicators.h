@@ -60,31 +60,32 @@ static __always_inline struct communicator *communicator_of(const struct communi
 }
 
 /* A collective, or a send or receive, is entered. */
-static __always_inline void use_communicator(__u64 handle, __u32 tgid, __u32 tid, __u32 call,
-					     __u64 bytes, __u64 now)
+HOTSTAGE_PART __u32 use_communicator(__u64 handle, __u64 pid_tgid, __u32 call, __u64 bytes, __u64 now)
 {
-	struct communicator_key key = {.handle = handle, .tgid = tgid};
+	struct communicator_key key = {.handle = handle, .tgid = pid_tgid >> 32};
 	struct communicator *used;
 
 	if (!handle)
-		return;
+		return 0;
 	used = communicator_of(&key, now);
 	if (!used)
-		return;
+		return 0;
 	__sync_fetch_and_add(&used->calls, 1);
 	__sync_fetch_and_add(&used->bytes, bytes);
 	used->last_ns = now;
-	used->last_tid = tid;
+	used->last_tid = (__u32)pid_tgid;
 	used->last_call = call;
+	return 0;
 }
 
-static __always_inline void drop_communicator(__u64 handle, __u32 tgid)
+HOTSTAGE_PART __u32 drop_communicator(__u64 handle, __u32 tgid)
 {
 	struct communicator_key key = {.handle = handle, .tgid = tgid};
 	__u64 *held = share_of(tgid, SHARE_COMMUNICATORS);
 
 	if (!bpf_map_delete_elem(&communicators, &key) && held)
 		__sync_fetch_and_add(held, -1);
+	return 0;
 }
 
 /* Rank and size in the 32 bits that a call in flight has for them; what does not fit is unknown. */
@@ -108,8 +109,8 @@ static __always_inline __u32 is_of_communicator(__u32 effect)
 
 /* What is kept of a call on communicators until it returns. */
 static __always_inline void enter_communicator(struct pt_regs *ctx, struct thread_state *thread,
-					       const struct call_spec *spec, __u32 tgid, __u32 tid,
-					       __u32 call, __u64 now)
+					       const struct call_spec *spec, __u64 pid_tgid, __u32 call,
+					       __u64 now)
 {
 	__u64 handle = any_argument(ctx, spec->device_argument);
 
@@ -129,11 +130,11 @@ static __always_inline void enter_communicator(struct pt_regs *ctx, struct threa
 	case EFFECT_COMMUNICATOR_USE:
 		thread->argument = bytes_of_type(register_argument(ctx, spec->bytes_argument),
 						 (__u32)register_argument(ctx, spec->type_argument));
-		use_communicator(handle, tgid, tid, call, thread->argument, now);
+		use_communicator(handle, pid_tgid, call, thread->argument, now);
 		break;
 	case EFFECT_COMMUNICATOR_GONE: /* from here on its handle may be another one's */
 		thread->argument = 0;
-		drop_communicator(handle, tgid);
+		drop_communicator(handle, pid_tgid >> 32);
 		break;
 	case EFFECT_COMMUNICATOR_ASKED:
 		thread->argument = handle;
@@ -162,12 +163,16 @@ static __always_inline __u32 place_after_shrink(const struct communicator *paren
 }
 
 /* What its arguments and the communicator that it is made of say. */
-static __always_inline __u32 place_of_made(const struct thread_state *thread, __u32 making, __u32 tgid)
+HOTSTAGE_PART __u32 place_of_made(const struct thread_state *thread, __u32 making, __u32 tgid)
 {
-	struct communicator_key key = {.handle = thread->second_argument, .tgid = tgid};
-	__u32 told = thread->ordinal;
+	struct communicator_key key = {.tgid = tgid};
 	struct communicator *parent;
+	__u32 told;
 
+	if (!thread)
+		return packed_place(NO_PLACE, NO_PLACE);
+	key.handle = thread->second_argument;
+	told = thread->ordinal;
 	if (making == MADE_AS_TOLD || (making == MADE_BY_GROWTH && (told & NO_PLACE) != NO_PLACE))
 		return told;
 	parent = bpf_map_lookup_elem(&communicators, &key);
@@ -197,53 +202,62 @@ static __always_inline void note_answer(const struct thread_state *thread, __u32
 }
 
 /* Where one was made before, under the same handle, the one of now is another. */
-static __always_inline void make_communicator(__u64 address, __u32 tgid, __u32 place, __u64 now)
+HOTSTAGE_PART __u32 make_communicator(__u64 address, __u32 tgid, __u32 place, __u64 now)
 {
 	struct communicator_key key = {.tgid = tgid};
 	struct communicator *made;
 
 	if (bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)address)) {
 		count_loss(UNREADABLE_ARGUMENTS);
-		return;
+		return 0;
 	}
 	if (!key.handle) /* a split that this rank is no part of, or one that goes on */
-		return;
+		return 0;
 	made = communicator_of(&key, now);
 	if (!made)
-		return;
+		return 0;
 	made->rank = place_or_unknown(place & NO_PLACE);
 	made->size = place_or_unknown(place >> 16);
+	return 0;
 }
 
 /* Within a group it will stand there at the group's end. */
-static __always_inline void await_group(struct thread_state *thread, __u64 address, __u32 tgid,
-					__u32 tid, __u32 place)
+HOTSTAGE_PART __u32 await_group(struct thread_state *thread, __u64 address, __u64 pid_tgid, __u32 place)
 {
-	struct pending_key key = {.tid = tid, .index = thread->pending_communicators};
-	struct pending_communicator pending = {.address = address, .tgid = tgid, .place = place};
+	struct pending_key key = {.tid = (__u32)pid_tgid};
+	struct pending_communicator pending = {.address = address, .tgid = pid_tgid >> 32, .place = place};
 
+	if (!thread)
+		return 0;
+	key.index = thread->pending_communicators;
 	if (key.index >= HOTSTAGE_RANKS_READ ||
 	    bpf_map_update_elem(&pending_communicators, &key, &pending, BPF_ANY))
 		count_loss(LOST_PENDING_COMMUNICATORS);
 	else
 		thread->pending_communicators = key.index + 1;
+	return 0;
 }
 
-/* Those that were made in the thread's group, which has ended. */
+/* The thread's group has ended: one of those that were made in it. */
+HOTSTAGE_PART __u32 settle_pending(__u32 tid, __u32 index, __u32 tgid, __u32 is_done, __u64 now)
+{
+	struct pending_key key = {.tid = tid, .index = index};
+	struct pending_communicator *pending = bpf_map_lookup_elem(&pending_communicators, &key);
+
+	if (pending && is_done && pending->tgid == tgid)
+		make_communicator(pending->address, tgid, pending->place, now);
+	bpf_map_delete_elem(&pending_communicators, &key);
+	return 0;
+}
+
 static __always_inline void leave_group(struct thread_state *thread, __u32 tgid, __u32 tid,
 					__u32 is_done, __u64 now)
 {
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < HOTSTAGE_RANKS_READ; i++) {
-		struct pending_key key = {.tid = tid, .index = i};
-		struct pending_communicator *pending;
-
 		if (i >= thread->pending_communicators)
 			break;
-		pending = bpf_map_lookup_elem(&pending_communicators, &key);
-		if (pending && is_done && pending->tgid == tgid)
-			make_communicator(pending->address, tgid, pending->place, now);
-		bpf_map_delete_elem(&pending_communicators, &key);
+		settle_pending(tid, i, tgid, is_done, now);
 	}
 	thread->pending_communicators = 0;
 }
@@ -263,7 +277,7 @@ static __always_inline void make_communicators(struct thread_state *thread,
 		if (i >= (is_in_order ? thread->ordinal : 1))
 			break;
 		if (thread->group_depth)
-			await_group(thread, thread->argument + i * 8ULL, tgid, tid, place);
+			await_group(thread, thread->argument + i * 8ULL, (__u64)tgid << 32 | tid, place);
 		else
 			make_communicator(thread->argument + i * 8ULL, tgid, place, now);
 	}

@@ -114,22 +114,21 @@ static __always_inline __u32 tell_conflict(const struct thread_state *thread,
 }
 
 /* An allocation is entered: `argument` is its size, `third_argument` as enter_memory leaves it. */
-static __always_inline void look_for_conflict(const struct thread_state *thread,
-					      const struct call_spec *spec, __u64 pid_tgid, __u32 call,
-					      __u64 now)
+HOTSTAGE_PART __u32 look_for_conflict(const struct thread_state *thread, const struct call_spec *spec,
+				      __u64 pid_tgid, __u32 call, __u64 now)
 {
 	__u32 zero = 0, outcome, tgid = pid_tgid >> 32;
 	struct conflict_limits *limits = bpf_map_lookup_elem(&conflict_limits, &zero);
-	struct device_key key = {.tgid = tgid, .ordinal = thread->device};
+	struct device_key key = {.tgid = tgid};
 	struct conflict_inputs *inputs;
 	struct conflict_latch *latch;
 	__u64 *count;
 
-	if (!limits || !limits->allocation_bytes || thread->argument <= limits->allocation_bytes ||
-	    !is_for_gpus(spec->detail))
-		return;
-	if (spec->detail == MEMORY_PHYSICAL)
-		key.ordinal = device_of_properties(thread->third_argument);
+	if (!thread || !spec || !limits || !limits->allocation_bytes ||
+	    thread->argument <= limits->allocation_bytes || !is_for_gpus(spec->detail))
+		return 0;
+	key.ordinal = spec->detail == MEMORY_PHYSICAL ? device_of_properties(thread->third_argument) :
+							thread->device;
 	inputs = bpf_map_lookup_elem(&conflict_inputs, &key);
 	outcome = conflict_outcome(inputs, limits, now);
 	if (inputs && outcome == CONFLICT_TOLD) {
@@ -141,6 +140,7 @@ static __always_inline void look_for_conflict(const struct thread_state *thread,
 	count = bpf_map_lookup_elem(&conflict_counts, &outcome);
 	if (count)
 		__sync_fetch_and_add(count, 1);
+	return 0;
 }
 
 #endif

@@ -221,19 +221,24 @@ static __always_inline void instantiate_graph(struct thread_state *thread, __u32
 		drop_graph(executable, tgid); /* what was another graph's handle before */
 }
 
-static __always_inline void leave_graph(struct thread_state *thread, const struct call_spec *spec, __u32 tgid,
-					__u32 tid, __u64 now, __s32 result)
+HOTSTAGE_PART __u32 leave_graph(struct thread_state *thread, const struct call_spec *spec, __u64 pid_tgid, __u64 now,
+				__s32 result)
 {
+	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid;
+
+	if (!thread || !spec)
+		return 0;
 	if (spec->effect == EFFECT_CAPTURE_END)
 		end_capture(thread, tgid, tid, result);
 	else if (result)
-		return;
+		return 0;
 	else if (spec->effect == EFFECT_CAPTURE_BEGIN)
 		begin_capture(thread, spec, tgid, tid, now);
 	else if (spec->effect == EFFECT_CAPTURE_JOIN)
 		join_capture(thread, tgid, tid);
 	else if (spec->detail == GRAPH_INSTANTIATED)
 		instantiate_graph(thread, tgid);
+	return 0;
 }
 
 static __always_inline __u32 launches_graph(const struct call_spec *spec)

@@ -194,11 +194,13 @@ static __always_inline void learn_launch(const struct thread_state *thread, __u6
 }
 
 /* A copy or wait of a thread without a mark has returned; a wait after launches ends a step. */
-static __always_inline void note_step(struct thread_state *thread, __u32 step, __u64 bytes,
-				      __u32 tgid, __u32 tid)
+HOTSTAGE_PART __u32 note_step(struct thread_state *thread, __u32 step, __u64 bytes, __u32 tgid, __u32 tid)
 {
-	__u8 flags = thread->step_flags;
+	__u8 flags;
 
+	if (!thread)
+		return 0;
+	flags = thread->step_flags;
 	if (step == STEP_TO_DEVICE) {
 		flags |= STEP_HAS_INPUT;
 		note_input(thread, bytes);
@@ -209,10 +211,10 @@ static __always_inline void note_step(struct thread_state *thread, __u32 step, _
 	}
 	thread->step_flags = flags;
 	if (step < STEP_WAIT)
-		return;
+		return 0;
 	if (!thread->step_launches) {
 		keep_late_output(thread);
-		return;
+		return 0;
 	}
 	thread->steps++;
 	if (flags & STEP_HAS_GRAPH) {
@@ -229,6 +231,21 @@ static __always_inline void note_step(struct thread_state *thread, __u32 step, _
 		forget_piece(thread);
 	thread->step_launches = 0;
 	thread->step_flags = 0;
+	return 0;
+}
+
+/* FNV-1a over one chunk of a name, which is where the name is kept. */
+HOTSTAGE_PART __u64 hash_chunk(const struct function_state *function, __u64 hash)
+{
+	if (!function)
+		return hash;
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < HOTSTAGE_FUNCTION_NAME - 1; i++) {
+		if (!function->name[i])
+			break;
+		hash = (hash ^ (__u8)function->name[i]) * FUNCTION_FNV_PRIME;
+	}
+	return hash;
 }
 
 /*
@@ -246,12 +263,7 @@ static __always_inline __u64 read_name(struct function_state *function, __u64 ad
 
 		if (length <= 1)
 			break;
-#pragma clang loop unroll(disable)
-		for (__u32 i = 0; i < HOTSTAGE_FUNCTION_NAME - 1; i++) {
-			if (!function->name[i])
-				break;
-			hash = (hash ^ (__u8)function->name[i]) * FUNCTION_FNV_PRIME;
-		}
+		hash = hash_chunk(function, hash);
 		if (length < HOTSTAGE_FUNCTION_NAME)
 			break;
 		address += HOTSTAGE_FUNCTION_NAME - 1;

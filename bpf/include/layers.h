@@ -79,11 +79,15 @@ static __always_inline __u32 driver_launches(const struct thread_state *thread)
  * launches of the driver answered is not known, since they have no return probe: the driver is taken to have
  * said it.
  */
-static __always_inline __u32 belongs_to_runtime(struct thread_state *thread, __u32 tgid, __s32 result)
+HOTSTAGE_PART __u32 belongs_to_runtime(struct thread_state *thread, __u32 tgid, __s32 result)
 {
-	__u32 flags = flags_of(thread), has_launched = thread->ordinal != driver_launches(thread);
 	__u64 one = 1, *seen = bpf_map_lookup_elem(&drivers_seen, &tgid);
+	__u32 flags, has_launched;
 
+	if (!thread)
+		return 0;
+	flags = flags_of(thread);
+	has_launched = thread->ordinal != driver_launches(thread);
 	tell_outer(thread, FRAME_HAS_RUNTIME | (result ? FRAME_HAS_ERROR : 0));
 	if (has_launched || (flags & FRAME_HAS_WORK)) {
 		tell_outer(thread, FRAME_HAS_WORK);

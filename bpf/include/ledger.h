@@ -84,28 +84,31 @@ static __always_inline void read_range(const struct thread_state *thread, const 
  * A call of memory has returned, with its size in `argument`: the one place that every allocation and
  * every free passes, whether it succeeded or not.
  */
-static __always_inline void leave_memory(struct thread_state *thread, const struct call_spec *spec,
-					 __u32 tgid, __u32 tid, __u64 now, __s32 result)
+HOTSTAGE_PART __u32 leave_memory(struct thread_state *thread, const struct call_spec *spec, __u64 pid_tgid,
+				 __u64 now, __s32 result)
 {
-	struct allocation_key key = {.tgid = tgid, .space = space_of(spec->detail)};
+	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, is_new = 0;
+	struct allocation_key key = {.tgid = tgid};
 	struct allocation made = {.since_ns = now};
-	__u32 is_new = 0;
 
+	if (!thread || !spec)
+		return 0;
+	key.space = space_of(spec->detail);
 	if (spec->effect == EFFECT_MEMORY_FREE) {
 		if (leave_free(thread, tgid, spec->detail, result, &key, &made))
 			put_back(&key, &made);
-		return;
+		return 0;
 	}
 	if (spec->effect == EFFECT_MEMORY_UNMAP) {
 		leave_unmap(thread, tgid, result);
-		return;
+		return 0;
 	}
 	if (result) {
 		if (spec->effect == EFFECT_MEMORY_MAP)
 			drop_hold(tgid, thread->third_argument);
 		else if (spec->effect == EFFECT_MEMORY_NEW && result == MEMORY_RESULT_OUT_OF_MEMORY)
 			note_failure(thread, tgid, spec->detail, now);
-		return;
+		return 0;
 	}
 	name_owner(&made, thread);
 	switch (spec->effect) {
@@ -130,6 +133,7 @@ static __always_inline void leave_memory(struct thread_state *thread, const stru
 	}
 	if (is_new)
 		put_in(&key, &made);
+	return 0;
 }
 
 #endif

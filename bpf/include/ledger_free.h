@@ -14,43 +14,45 @@
 #define FREES_A_NODE (~0ULL - 1) /* memory of a graph, whose address is its node's at the next launch, too */
 
 /* One hold of a handle less; the physical memory goes with the last. */
-static __always_inline void drop_hold(__u32 tgid, __u64 handle)
+HOTSTAGE_PART __u32 drop_hold(__u32 tgid, __u64 handle)
 {
 	struct allocation_key key = {.address = handle, .tgid = tgid, .space = SPACE_HANDLES};
 	struct allocation *physical = bpf_map_lookup_elem(&allocations, &key), taken;
 
 	if (physical && __sync_fetch_and_add(&physical->handle, -1) == 1 && claim_allocation(&key, &taken))
 		take_off(&taken, tgid, 0);
+	return 0;
 }
 
 /* What a free is about to free is the thread's from now on: its bytes, its age, and the rest packed. */
-static __always_inline void enter_free(struct thread_state *thread, __u32 tgid, __u32 kind)
+HOTSTAGE_PART __u32 enter_free(struct thread_state *thread, __u32 tgid, __u32 kind)
 {
-	struct allocation_key key = {
-		.address = thread->second_argument,
-		.tgid = tgid,
-		.space = space_of(kind),
-	};
-	struct allocation *found = bpf_map_lookup_elem(&allocations, &key), taken;
+	struct allocation_key key = {.tgid = tgid, .space = space_of(kind)};
+	struct allocation *found, taken;
 
+	if (!thread)
+		return 0;
+	key.address = thread->second_argument;
+	found = bpf_map_lookup_elem(&allocations, &key);
 	thread->argument = 0;
 	thread->third_argument = FREES_NOTHING_KNOWN;
 	if (!found)
-		return;
+		return 0;
 	if (found->kind == MEMORY_GRAPH) {
 		thread->third_argument = FREES_A_NODE;
-		return;
+		return 0;
 	}
 	if (is_held(found->kind) && __sync_fetch_and_add(&found->handle, -1) > 1) {
 		thread->third_argument = FREES_A_HOLD;
-		return;
+		return 0;
 	}
 	if (!claim_allocation(&key, &taken))
-		return;
+		return 0;
 	thread->argument = taken.bytes;
 	thread->third_argument = taken.since_ns;
 	thread->ordinal = taken.stage | taken.modality << 8 | taken.device << 16 |
 			  (__u32)(taken.kind | taken.flags << 4) << 24;
+	return 0;
 }
 
 /*

@@ -156,20 +156,25 @@ static __always_inline void take_off_stage(const struct allocation *freed, __u32
 }
 
 /* The entry is out of `allocations`, and whoever calls took it out. */
-static __always_inline void take_off(const struct allocation *freed, __u32 tgid, __u32 is_implicit)
+HOTSTAGE_PART __u32 take_off(const struct allocation *freed, __u32 tgid, __u32 is_implicit)
 {
-	struct memory_key key = {.tgid = tgid, .kind = freed->kind, .device = freed->device};
-	struct memory_sum *sum = bpf_map_lookup_elem(&memory_sums, &key);
-	__u64 *held;
+	struct memory_key key = {.tgid = tgid};
+	struct process_share *share;
+	struct memory_sum *sum;
 
+	if (!freed)
+		return 0;
+	key.kind = freed->kind;
+	key.device = freed->device;
+	sum = bpf_map_lookup_elem(&memory_sums, &key);
 	if (freed->flags & ALLOCATION_IS_CHARGED) {
-		held = share_of(tgid, SHARE_ALLOCATIONS);
-		if (held)
-			__sync_fetch_and_add(held, -1);
+		share = bpf_map_lookup_elem(&process_shares, &tgid);
+		if (share)
+			__sync_fetch_and_add(&share->held[SHARE_ALLOCATIONS], -1);
 	}
 	take_off_stage(freed, tgid);
 	if (!sum)
-		return;
+		return 0;
 	__sync_fetch_and_add(&sum->live_bytes, -freed->bytes);
 	__sync_fetch_and_add(&sum->live_count, -1);
 	if (freed->flags & ALLOCATION_IS_UNSIZED)
@@ -182,6 +187,7 @@ static __always_inline void take_off(const struct allocation *freed, __u32 tgid,
 		__sync_fetch_and_add(&sum->freed_count, 1);
 		sum->last_freed_bytes = freed->bytes;
 	}
+	return 0;
 }
 
 /* Take an entry out; 0 where another CPU was first, or it never was there. */
@@ -199,13 +205,17 @@ static __always_inline __u32 claim_allocation(const struct allocation_key *key, 
  * Remember what was allocated. An address that is known already was given out again, so what was there is
  * free: its free was not seen. The program does not have the address yet, so nobody frees it meanwhile.
  */
-static __always_inline void put_in(const struct allocation_key *key, struct allocation *made)
+HOTSTAGE_PART __u32 put_in(const struct allocation_key *key, struct allocation *made)
 {
-	struct memory_sum *sum = memory_sum_of(key->tgid, made->kind, made->device);
-	__u64 *held = share_of(key->tgid, SHARE_ALLOCATIONS);
 	struct memory_stage *row;
 	struct allocation before;
+	struct memory_sum *sum;
+	__u64 *held;
 
+	if (!key || !made)
+		return 0;
+	sum = memory_sum_of(key->tgid, made->kind, made->device);
+	held = share_of(key->tgid, SHARE_ALLOCATIONS);
 	if (claim_allocation(key, &before)) {
 		if (before.kind != MEMORY_GRAPH) /* which is given back with its graph, by no call of its own */
 			count_loss(UNMATCHED_FREES);
@@ -213,7 +223,7 @@ static __always_inline void put_in(const struct allocation_key *key, struct allo
 	}
 	if (!sum) {
 		count_loss(LOST_ALLOCATIONS);
-		return;
+		return 0;
 	}
 	if (held)
 		made->flags |= ALLOCATION_IS_CHARGED;
@@ -223,7 +233,7 @@ static __always_inline void put_in(const struct allocation_key *key, struct allo
 		count_loss(LOST_ALLOCATIONS);
 		__sync_fetch_and_add(&sum->untracked_bytes, made->bytes);
 		__sync_fetch_and_add(&sum->untracked_count, 1);
-		return;
+		return 0;
 	}
 	hold_one_more(held);
 	if (row)
@@ -231,6 +241,7 @@ static __always_inline void put_in(const struct allocation_key *key, struct allo
 	add_to_sum(sum, made->bytes);
 	if (made->flags & ALLOCATION_IS_UNSIZED)
 		__sync_fetch_and_add(&sum->unsized_count, 1);
+	return 0;
 }
 
 #endif

@@ -47,15 +47,14 @@ static long unmap_within(void *map, struct allocation_key *key, struct allocatio
  * cuMemUnmap takes a range of whole mappings, mostly of one. Of several, some may be older than the attach, so
  * that nothing says where the next one begins: all entries are looked through then, by `unmap_rest`.
  */
-static __always_inline void enter_unmap(struct thread_state *thread, __u32 tgid)
+HOTSTAGE_PART __u32 enter_unmap(struct thread_state *thread, __u32 tgid)
 {
-	struct allocation_key key = {
-		.address = thread->second_argument,
-		.tgid = tgid,
-		.space = SPACE_MAPPINGS,
-	};
+	struct allocation_key key = {.tgid = tgid, .space = SPACE_MAPPINGS};
 	struct allocation taken;
 
+	if (!thread)
+		return 0;
+	key.address = thread->second_argument;
 	thread->third_argument = 0; /* bytes that were found mapped */
 #pragma clang loop unroll(disable)
 	for (__u32 at = 0; at < UNMAPPED_IN_A_ROW; at++) {
@@ -65,6 +64,7 @@ static __always_inline void enter_unmap(struct thread_state *thread, __u32 tgid)
 		thread->third_argument += taken.bytes;
 		key.address += taken.bytes;
 	}
+	return 0;
 }
 
 /* Whether the call that was just entered unmaps more than was found; under bcc that is told at its return. */

@@ -39,6 +39,7 @@ HOTSTAGE_SPARSE_HASH(request_counts, __u32, __u64, 4096);
 
 /* The same for the maps above that follow what a process does; who has no entry here is not bounded. */
 HOTSTAGE_SPARSE_HASH(process_shares, __u32, struct process_share, 4096);
+HOTSTAGE_ARRAY(share_zero, struct process_share, 1); /* never written */
 
 /* Names of stages that processes made up, and the batches that threads are in. */
 HOTSTAGE_SPARSE_HASH(stage_names, struct stage_name_key, struct stage_name, 4096);
@@ -66,13 +67,23 @@ static __always_inline void count_loss(__u32 loss)
 	count_losses(loss, 1);
 }
 
+HOTSTAGE_PART __u32 begin_share(__u32 tgid)
+{
+	__u32 zero = 0;
+	struct process_share *none = bpf_map_lookup_elem(&share_zero, &zero);
+
+	if (none)
+		bpf_map_update_elem(&process_shares, &tgid, none, BPF_NOEXIST);
+	return 0;
+}
+
 /* How many entries of a kind the process holds; NULL where process_shares is full. */
 static __always_inline __u64 *share_of(__u32 tgid, __u32 kind)
 {
-	struct process_share none = {}, *share = bpf_map_lookup_elem(&process_shares, &tgid);
+	struct process_share *share = bpf_map_lookup_elem(&process_shares, &tgid);
 
 	if (!share) {
-		bpf_map_update_elem(&process_shares, &tgid, &none, BPF_NOEXIST);
+		begin_share(tgid);
 		share = bpf_map_lookup_elem(&process_shares, &tgid);
 	}
 	return share ? &share->held[kind & (HOTSTAGE_SHARES - 1)] : 0;
@@ -99,21 +110,14 @@ static __always_inline void hold_one_more(__u64 *held)
 }
 
 /*
- * The state of the thread we are in. NULL when `threads` is full (counted): the call is then
- * counted without stage.
+ * A thread is new, or its id is that of a dead one come back in another process; nobody will know any more in
+ * which calls that one died.
  */
-static __always_inline struct thread_state *current_thread(__u32 tgid, __u32 tid)
+HOTSTAGE_PART __u32 begin_thread(__u32 tgid, __u32 tid)
 {
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid), *blank;
 	__u32 zero = 0;
 
-	if (thread && thread->tgid == tgid)
-		return thread;
-
-	/*
-	 * New, or the id of a dead thread come back in another process; nobody will know any more in which
-	 * calls that one died.
-	 */
 	blank = bpf_map_lookup_elem(&thread_blank, &zero);
 	if (!blank)
 		return 0;
@@ -125,7 +129,21 @@ static __always_inline struct thread_state *current_thread(__u32 tgid, __u32 tid
 		thread->tgid = tgid;
 	else
 		count_loss(LOST_THREADS);
-	return thread;
+	return 0;
+}
+
+/*
+ * The state of the thread we are in. NULL when `threads` is full (counted): the call is then
+ * counted without stage.
+ */
+static __always_inline struct thread_state *current_thread(__u32 tgid, __u32 tid)
+{
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	if (thread && thread->tgid == tgid)
+		return thread;
+	begin_thread(tgid, tid);
+	return bpf_map_lookup_elem(&threads, &tid);
 }
 
 #endif

@@ -12,6 +12,7 @@
 #ifndef HOTSTAGE_NAMES_H
 #define HOTSTAGE_NAMES_H
 
+#include "call_counts.h"
 #include "maps.h"
 #include "names_abi.h"
 #include "levels.h"
@@ -142,30 +143,29 @@ static __always_inline void sample_launch(struct thread_state *thread, __u32 tgi
 
 /* Where a call that is told was made. The innermost frame is the caller, whatever the compiler left out. */
 static __always_inline void tell_stack(struct pt_regs *ctx, struct thread_state *thread,
-				       const struct call_key *key, __u32 tid, __u64 now, __u64 duration,
-				       __s32 result)
+				       const struct returned_call *call)
 {
 	__u32 zero = 0;
 	struct names_settings *limits = bpf_map_lookup_elem(&names_settings, &zero);
 	struct call_stack *stack;
 	long bytes;
 
-	if (!limits || !limits->takes_stacks || level_of(thread, key->tgid) >= LEVEL_NO_STACKS)
+	if (!limits || !limits->takes_stacks || level_of(thread, call->key.tgid) >= LEVEL_NO_STACKS)
 		return;
 	stack = bpf_ringbuf_reserve(&call_stacks, sizeof(struct call_stack), 0);
 	if (!stack) {
 		count_loss(LOST_STACKS);
 		return;
 	}
-	stack->kind = result ? EVENT_CALL_ERROR : EVENT_CALL_SLOW;
-	stack->tgid = key->tgid;
-	stack->tid = tid;
-	stack->result = result;
-	stack->ended_ns = now;
-	stack->duration_ns = duration;
-	stack->call = key->call;
-	stack->stage = key->stage;
-	stack->modality = key->modality;
+	stack->kind = call->result ? EVENT_CALL_ERROR : EVENT_CALL_SLOW;
+	stack->tgid = call->key.tgid;
+	stack->tid = call->tid;
+	stack->result = call->result;
+	stack->ended_ns = call->now;
+	stack->duration_ns = call->duration_ns;
+	stack->call = call->key.call;
+	stack->stage = call->key.stage;
+	stack->modality = call->key.modality;
 	bytes = bpf_get_stack(ctx, stack->frames, sizeof(stack->frames), BPF_F_USER_STACK);
 	stack->frame_count = bytes > 0 ? (__u32)bytes / sizeof(stack->frames[0]) : 0;
 	if (bytes <= 0)

@@ -11,7 +11,7 @@
  * It finds thread and call again, so that the verifier follows its loops once, not for each way through
  * leave_call.
  */
-HOTSTAGE_WORKER __u32 finish_communicators(__u64 cookie, __s32 result)
+HOTSTAGE_PART __u32 finish_communicators(__u64 cookie, __s32 result)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid, call = (__u16)cookie;
@@ -36,7 +36,7 @@ HOTSTAGE_WORKER __u32 leave_outer_call(struct pt_regs *ctx, __u64 cookie, __u64 
 	return leave_call(ctx, cookie, since_ns, 1);
 }
 
-HOTSTAGE_WORKER __u32 take_answer(__u64 cookie)
+HOTSTAGE_PART __u32 take_answer(__u64 cookie)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid, call = (__u16)cookie;
@@ -52,27 +52,21 @@ HOTSTAGE_WORKER __u32 take_answer(__u64 cookie)
 
 HOTSTAGE_WORKER __u32 leave_runtime_launch(struct pt_regs *ctx, __u64 cookie)
 {
-	__u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, call = (__u16)cookie;
-	__s32 result = (__s32)PT_REGS_RC(ctx);
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
-	struct call_key key;
-	struct call_stat *stat;
+	struct returned_call returned = {.now = bpf_ktime_get_ns(), .tid = tid};
 
 	if (!thread || !spec)
 		return 0;
 	count_runtime_launch(thread, spec, tgid, tid);
-	key = key_of(thread, tgid, cookie);
-	stat = stat_of(&key, 1);
-	if (stat) {
-		__sync_fetch_and_add(&stat->count, 1);
-		if (result)
-			__sync_fetch_and_add(&stat->errors, 1);
-		add_duration(stat, now - thread->since_ns);
-	}
-	thread->error_total += result != 0;
-	tell_call(ctx, thread, &key, tid, now, now - thread->since_ns, 0, result);
+	returned.key = key_of(thread, tgid, cookie);
+	returned.result = (__s32)PT_REGS_RC(ctx);
+	returned.duration_ns = returned.now - thread->since_ns;
+	count_return(&returned, thread);
+	thread->error_total += returned.result != 0;
+	tell_call(ctx, thread, &returned);
 	pop_call(thread);
 	return 0;
 }

@@ -21,7 +21,7 @@
 #define PROPERTIES_UUID 256 /* offsetof(cudaDeviceProp, uuid) */
 
 /* 0 where an array takes part: then the width counts elements of unknown size. */
-static __always_inline __u64 bytes_of_parameters(__u64 address, __u32 is_peer)
+HOTSTAGE_PART __u64 bytes_of_parameters(__u64 address, __u32 is_peer)
 {
 	__u64 extent[3] = {}, from_array = 1, to_array = 1;
 	__u64 to_offset = is_peer ? PEER_PARAMETERS_TO_ARRAY : PARAMETERS_TO_ARRAY;
@@ -162,7 +162,7 @@ static __always_inline void apply_answer(struct thread_state *thread, const stru
  * A program tells the runtime at its load which kernel each host function is, of all that it might ever launch:
  * the other half of its share is for those that it does.
  */
-static __always_inline void register_kernel(__u32 tgid, __u64 host_function, __u64 name)
+HOTSTAGE_PART __u32 register_kernel(__u32 tgid, __u64 host_function, __u64 name)
 {
 	struct kernel_key rest = {.name_hash = HOTSTAGE_NO_KERNEL, .tgid = tgid};
 	struct function_key key = {.handle = host_function, .tgid = tgid};
@@ -174,6 +174,7 @@ static __always_inline void register_kernel(__u32 tgid, __u64 host_function, __u
 		count_loss(LOST_KERNEL_NAMES);
 	else
 		name_function(&key, name, NAME_REGISTERED);
+	return 0;
 }
 
 #endif

@@ -15,7 +15,7 @@
 #define COPY_2D_WIDTH 112
 #define COPY_3D_WIDTH 176
 
-static __always_inline __u64 bytes_of_shape(__u64 address, __u32 dimensions)
+HOTSTAGE_PART __u64 bytes_of_shape(__u64 address, __u32 dimensions)
 {
 	__u64 extent[3] = {};
 	long failed;
@@ -84,7 +84,7 @@ static __always_inline __u32 step_of(__u32 direction, __u32 has_stream)
 	return STEP_NONE;
 }
 
-static __always_inline __u64 bytes_of_batch(__u64 sizes, __u64 count)
+HOTSTAGE_PART __u64 bytes_of_batch(__u64 sizes, __u64 count)
 {
 	__u64 bytes = 0, size;
 
@@ -125,7 +125,7 @@ static __always_inline __u64 channel_bytes(__u32 format)
 #define ARRAY_MEMORY_LATER 0xc0 /* CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING: it has none of its own */
 
 /* 0 where its format says nothing of its size, and where it has no memory of its own. */
-static __always_inline __u64 bytes_of_array(__u64 address, __u64 levels, __u32 dimensions)
+HOTSTAGE_PART __u64 bytes_of_array(__u64 address, __u64 levels, __u32 dimensions)
 {
 	__u64 extent[3] = {}, bytes = 0, layers = 1, width, height, depth, is_there;
 	__u32 format[3] = {}; /* format, channels, flags */

@@ -145,15 +145,18 @@ static __always_inline void open_slot(struct request_state *request, __u64 word,
 	note_modality(request, word, now);
 }
 
-static __always_inline void close_slot(struct request_state *request, __u64 word, __u64 tokens,
-				       __u64 now)
+HOTSTAGE_PART __u32 close_slot(struct request_state *request, __u64 word, __u64 tokens, __u64 now)
 {
-	__u32 place = slot_of(request, word, 0);
-	struct stage_slot *slot = slot_at(request, place);
+	struct stage_slot *slot;
+	__u32 place;
 
+	if (!request)
+		return 0;
+	place = slot_of(request, word, 0);
+	slot = slot_at(request, place);
 	/* An end without a begin: the begin was before the attach, or came under another word. */
 	if (HOTSTAGE_WORD_STAGE(word) == HOTSTAGE_NO_STAGE || !slot || !slot->open)
-		return;
+		return 0;
 	if (slot->count)
 		__sync_fetch_and_add(&slot->tokens, tokens_of(tokens));
 	else
@@ -167,6 +170,7 @@ static __always_inline void close_slot(struct request_state *request, __u64 word
 			     (slot->count == 0xffff ? -0xffffU : SLOT_ONE_END) - SLOT_ONE_OPEN);
 	__sync_fetch_and_or(&request->stage_mask, mask_of(place, word));
 	note_modality(request, word, now);
+	return 0;
 }
 
 #endif

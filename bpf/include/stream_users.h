@@ -35,13 +35,15 @@ static __always_inline struct stream_user *stream_user_of(__u32 tgid, __u64 stre
 }
 
 /* `launches` more on the stream that the thread launches on, of what it works on now. */
-static __always_inline void credit_stream(struct thread_state *thread, __u64 launches, __u64 now)
+HOTSTAGE_PART __u32 credit_stream(struct thread_state *thread, __u64 launches, __u64 now)
 {
-	__u8 stage = thread->stage, modality = thread->modality;
 	struct stream_user *user;
+	__u8 stage, modality;
 
-	if (!launches)
-		return;
+	if (!thread)
+		return 0;
+	stage = thread->stage;
+	modality = thread->modality;
 	thread->streamed_launch_total += launches;
 	if (stage == HOTSTAGE_NO_STAGE) {
 		stage = thread->inferred_stage;
@@ -49,7 +51,7 @@ static __always_inline void credit_stream(struct thread_state *thread, __u64 lau
 	}
 	user = stream_user_of(thread->tgid, thread->launch_stream);
 	if (!user)
-		return;
+		return 0;
 	if (modality >= HOTSTAGE_MODALITIES)
 		modality = HOTSTAGE_MODALITIES - 1;
 	__sync_fetch_and_add(&user->launches[modality], launches);
@@ -58,21 +60,28 @@ static __always_inline void credit_stream(struct thread_state *thread, __u64 lau
 	user->last_ns[modality] = now;
 	if (stage < 64 && !(user->stage_masks[modality] >> stage & 1))
 		__sync_fetch_and_or(&user->stage_masks[modality], 1ULL << stage);
+	return 0;
 }
 
 /* All that it has launched since the last time. */
 static __always_inline void credit_stream_so_far(struct thread_state *thread, __u64 now)
 {
-	credit_stream(thread, thread->launch_total - thread->streamed_launch_total, now);
+	__u64 launches = thread->launch_total - thread->streamed_launch_total;
+
+	if (launches)
+		credit_stream(thread, launches, now);
 }
 
 /* A launch, counted in `launch_total` already, is on `stream`. */
 static __always_inline void launch_on(struct thread_state *thread, __u64 stream)
 {
+	__u64 launches;
+
 	if (thread->launch_stream == stream)
 		return;
-	credit_stream(thread, thread->launch_total - thread->streamed_launch_total - 1,
-		      bpf_ktime_get_ns());
+	launches = thread->launch_total - thread->streamed_launch_total - 1;
+	if (launches)
+		credit_stream(thread, launches, bpf_ktime_get_ns());
 	thread->launch_stream = stream;
 }
 

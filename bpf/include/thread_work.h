@@ -157,9 +157,11 @@ static __always_inline void flush_work(struct thread_state *thread, __u32 tid)
 	thread->flushed_error_total = thread->error_total;
 }
 
-static __always_inline void set_thread_stage(struct thread_state *thread, __u32 tid, __u64 word,
-					     __u64 request_hash, __u64 now)
+HOTSTAGE_PART __u32 set_thread_stage(struct thread_state *thread, __u32 tid, __u64 word, __u64 request_hash,
+				     __u64 now)
 {
+	if (!thread)
+		return 0;
 	if (thread->stage != HOTSTAGE_NO_STAGE && thread->source == SOURCE_NVTX)
 		thread->nvtx_total += thread->launch_total - thread->flushed_launch_total;
 	flush_work(thread, tid);
@@ -172,6 +174,7 @@ static __always_inline void set_thread_stage(struct thread_state *thread, __u32 
 	thread->stage_since_ns = now;
 	thread->launches_since_mark = 0;
 	thread->request_hash = request_hash;
+	return 0;
 }
 
 static __always_inline __u8 batch_flag(__u64 word)

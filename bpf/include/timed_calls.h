@@ -15,8 +15,6 @@
 #include "levels.h"
 #include "runtime_calls.h"
 
-#define CALL_OUT_OF_MEMORY 2    /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
-
 /* A call of the runtime or of a library: others will stand inside it. */
 static __always_inline void enter_outer(struct pt_regs *ctx, struct thread_state *thread,
 					const struct call_spec *spec, __u64 pid_tgid, __u64 cookie,
@@ -25,10 +23,22 @@ static __always_inline void enter_outer(struct pt_regs *ctx, struct thread_state
 	if (!thread->depth)
 		frame_at(thread, 1)->flags = 0;
 	if (is_of_communicator(spec->effect))
-		enter_communicator(ctx, thread, spec, pid_tgid >> 32, (__u32)pid_tgid,
-				   (__u16)cookie, now);
+		enter_communicator(ctx, thread, spec, pid_tgid, (__u16)cookie, now);
 	else
 		enter_runtime(ctx, thread, spec);
+}
+
+/* A call is entered while another one is in flight; 0 where there is no room for one more. */
+HOTSTAGE_PART __u32 enter_within(struct thread_state *thread, __u32 tgid, __u64 stack_pointer, __u32 is_outer)
+{
+	if (!thread)
+		return 0;
+	abandon_calls(thread, tgid, stack_pointer, 1);
+	if (!push_outer(thread))
+		return 0;
+	if (thread->depth)
+		enter_inside(thread, is_outer);
+	return 1;
 }
 
 /* All that is recorded at LEVEL_COUNTS_ONLY of a call that changes no state. */
@@ -68,13 +78,8 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
 		count_at_entry(thread, tgid, cookie);
 		return CALL_IS_COUNTED;
 	}
-	if (thread->depth) {
-		abandon_calls(thread, tgid, stack_pointer, 1);
-		if (!push_outer(thread))
-			return CALL_IS_DONE;
-		if (thread->depth)
-			enter_inside(thread, is_outer);
-	}
+	if (thread->depth && !enter_within(thread, tgid, stack_pointer, is_outer))
+		return CALL_IS_DONE;
 	if (is_outer) {
 		enter_outer(ctx, thread, spec, pid_tgid, cookie, now);
 	} else {
@@ -100,6 +105,67 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
 /* FFmpeg says by this that a stream is at its end: AVERROR_EOF, error.h */
 #define CALL_AT_END (-0x20464f45)
 
+/* What a call of the runtime or of a library answered: 0 where it succeeded. */
+HOTSTAGE_PART __u32 outer_result(const struct call_spec *spec, __u64 answer)
+{
+	__s32 result = (__s32)answer;
+
+	if (!spec)
+		return 0;
+	if (spec->answer == ANSWER_AMOUNT)
+		result = result > 0 ? 0 : result;
+	else if (spec->answer)
+		result = spec->answer == ANSWER_POINTER && answer ? HOTSTAGE_FAILED : 0;
+	if (spec->no_error && (result == spec->no_error || result == CALL_AT_END))
+		return 0;
+	return (__u32)result;
+}
+
+/* What the call in flight was about, of which its thread has kept that. */
+static __always_inline __u64 bytes_in_flight(const struct thread_state *thread, const struct call_spec *spec,
+					     const __u32 is_outer)
+{
+	if (is_outer && spec->function_argument)
+		return 0; /* a launch's argument is its function */
+	return !spec->effect || is_of_memory(spec->effect) ||
+			       (is_outer && spec->effect == EFFECT_COMMUNICATOR_USE) ?
+		       thread->argument :
+		       0;
+}
+
+/* A call that was counted is the thread's innermost: what follows from it, and what is left to do. */
+HOTSTAGE_PART __u32 finish_call(struct thread_state *thread, const struct call_spec *spec,
+				const struct returned_call *call, __u32 is_outer)
+{
+	__u32 step;
+
+	if (!thread || !spec || !call)
+		return CALL_IS_DONE;
+	add_call_wait(thread, spec, call->duration_ns);
+	if (call->result) {
+		thread->error_total += !is_outer || !(flags_of(thread) & FRAME_HAS_ERROR);
+		tell_outer(thread, FRAME_HAS_ERROR);
+	} else if (!spec->effect || is_allocating(spec->effect)) {
+		thread->bytes_total += call->bytes;
+	}
+	if (!is_outer)
+		leave_effect(thread, spec, (__u64)call->key.tgid << 32 | call->tid, call->now, call->result);
+	step = call->key.direction ? step_of(call->key.direction, spec->stream_argument) : spec->step;
+	if (step && thread->stage == HOTSTAGE_NO_STAGE) {
+		if (step >= STEP_WAIT)
+			credit_stream_so_far(thread, call->now);
+		note_step(thread, step, call->bytes, call->key.tgid, call->tid);
+	}
+	if (!is_outer && is_context_end(spec, call->result))
+		return CALL_ENDS_CONTEXT;
+	if (is_outer && has_answer(spec, call->result))
+		return CALL_HAS_ANSWER;
+	if (is_outer && is_of_communicator(spec->effect))
+		return CALL_IS_OF_COMMUNICATORS;
+	pop_call(thread);
+	return CALL_IS_DONE;
+}
+
 /*
  * A call has returned. `since_ns` is its start where the link keeps it for us (session), else 0:
  * then the thread's state must have it, or the call began before the attach and belongs to no
@@ -108,20 +174,19 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
 static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns,
 					const __u32 is_outer)
 {
-	__u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns(), bytes = 0;
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u64 stack_pointer = PT_REGS_SP(ctx) - HOTSTAGE_RETURN_SHIFT;
-	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, call = (__u16)cookie, is_ours = 0, step, whose;
-	__s32 result = (__s32)PT_REGS_RC(ctx);
+	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, call = (__u16)cookie, is_ours = 0, whose;
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
-	struct call_key key;
-	struct call_stat *stat;
+	struct returned_call returned = {.now = bpf_ktime_get_ns(), .tid = tid};
 
 	if (!spec)
 		return CALL_IS_DONE;
 	if (thread && thread->tgid != tgid)
 		thread = 0; /* a dead thread's, whose id a child has that was forked inside the call */
-	key = key_of(thread, tgid, cookie);
+	returned.key = key_of(thread, tgid, cookie);
+	returned.result = is_outer ? (__s32)outer_result(spec, PT_REGS_RC(ctx)) : (__s32)PT_REGS_RC(ctx);
 	if (thread && thread->depth) {
 		if (thread->stack_pointer < stack_pointer)
 			abandon_calls(thread, tgid, stack_pointer, 0);
@@ -130,14 +195,10 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 	}
 	if (is_ours) {
 		since_ns = thread->since_ns;
-		if (is_outer && spec->function_argument)
-			; /* a launch's argument is its function */
-		else if (!spec->effect || is_of_memory(spec->effect) ||
-			 (is_outer && spec->effect == EFFECT_COMMUNICATOR_USE))
-			bytes = thread->argument;
+		returned.bytes = bytes_in_flight(thread, spec, is_outer);
 		if (spec->kind_argument)
-			key.direction = (__u8)thread->second_argument;
-	} else if (now - since_ns > HOTSTAGE_SEAL_NS) {
+			returned.key.direction = (__u8)thread->second_argument;
+	} else if (returned.now - since_ns > HOTSTAGE_SEAL_NS) {
 		since_ns = 0;
 	}
 	if (!since_ns) {
@@ -147,70 +208,26 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 			count_loss(UNMATCHED_RETURNS);
 		return CALL_IS_DONE;
 	}
-	if (is_outer && spec->answer == ANSWER_AMOUNT)
-		result = result > 0 ? 0 : result;
-	else if (is_outer && spec->answer)
-		result = spec->answer == ANSWER_POINTER && PT_REGS_RC(ctx) ? HOTSTAGE_FAILED : 0;
-	if (is_outer && spec->no_error && (result == spec->no_error || result == CALL_AT_END))
-		result = 0;
-	if (is_outer && key.layer == HOTSTAGE_LAYER_RUNTIME) {
+	returned.duration_ns = returned.now - since_ns;
+	if (is_outer && returned.key.layer == HOTSTAGE_LAYER_RUNTIME) {
 		if (!is_ours)
 			return CALL_IS_DONE;
-		whose = belongs_to_runtime(thread, tgid, result);
+		whose = belongs_to_runtime(thread, tgid, returned.result);
 		if (whose == RUNTIME_COUNTS && spec->function_argument)
 			return CALL_IS_LAUNCH;
 		if (!whose) {
-			add_call_wait(thread, spec, now - since_ns);
-			if (has_answer(spec, result))
+			add_call_wait(thread, spec, returned.duration_ns);
+			if (has_answer(spec, returned.result))
 				return CALL_HAS_ANSWER;
 			pop_call(thread);
 			return CALL_IS_DONE;
 		}
 	}
-
-	stat = stat_of(&key, 1);
-	if (stat) {
-		__sync_fetch_and_add(&stat->count, 1);
-		if (thread && thread->level >= LEVEL_TAILS_ONLY)
-			__sync_fetch_and_add(&stat->total_ns, now - since_ns);
-		else
-			add_duration(stat, now - since_ns);
-		if (result) {
-			__sync_fetch_and_add(&stat->errors, 1);
-			if (result == CALL_OUT_OF_MEMORY)
-				__sync_fetch_and_add(&stat->errors_oom, 1);
-		} else if (bytes) {
-			__sync_fetch_and_add(&stat->bytes, bytes);
-		}
-	}
+	count_return(&returned, thread);
 	if (!is_ours)
 		return CALL_IS_DONE;
-	add_call_wait(thread, spec, now - since_ns);
-	if (result && is_outer)
-		thread->error_total += !(flags_of(thread) & FRAME_HAS_ERROR);
-	else if (result)
-		thread->error_total++;
-	else if (!spec->effect || is_allocating(spec->effect))
-		thread->bytes_total += bytes;
-	if (result)
-		tell_outer(thread, FRAME_HAS_ERROR);
-	if (!is_outer)
-		leave_effect(thread, spec, tgid, tid, now, result);
-	step = key.direction ? step_of(key.direction, spec->stream_argument) : spec->step;
-	if (step && thread->stage == HOTSTAGE_NO_STAGE) {
-		if (step >= STEP_WAIT)
-			credit_stream_so_far(thread, now);
-		note_step(thread, step, bytes, tgid, tid);
-	}
-	tell_call(ctx, thread, &key, tid, now, now - since_ns, bytes, result);
-	if (!is_outer && is_context_end(spec, result))
-		return CALL_ENDS_CONTEXT;
-	if (is_outer && has_answer(spec, result))
-		return CALL_HAS_ANSWER;
-	if (is_outer && is_of_communicator(spec->effect))
-		return CALL_IS_OF_COMMUNICATORS;
-	pop_call(thread);
-	return CALL_IS_DONE;
+	tell_call(ctx, thread, &returned);
+	return finish_call(thread, spec, &returned, is_outer);
 }
 
 #endif
