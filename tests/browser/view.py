@@ -34,8 +34,8 @@ class View:
         """Run a function in the page. (Playwright's waiting uses eval, which the page's policy forbids.)"""
         return self.page.evaluate(script, argument)
 
-    def wait(self, script: str, what: str, seconds: float = 15.0) -> Any:
-        """Until the function returns something true."""
+    def wait(self, script: str, what: str, seconds: float = 40.0) -> Any:
+        """Until the function returns something true; long, as what runs beside the host's tests gets little time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if value := self.ask(script):
@@ -57,12 +57,12 @@ class View:
 
     def wait_updates(self, more: int) -> None:
         goal = self.updates() + more
-        self.wait(f"() => ({UPDATES})() >= {goal}", f"{more} updates of the drawing", 20.0)
+        self.wait(f"() => ({UPDATES})() >= {goal}", f"{more} updates of the drawing")
 
     def text(self, selector: str) -> str:
         return str(self.ask("s => document.querySelector(s)?.innerText ?? ''", selector))
 
-    def wait_text(self, selector: str, words: str, seconds: float = 15.0) -> str:
+    def wait_text(self, selector: str, words: str, seconds: float = 40.0) -> str:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if words in (said := self.text(selector)):
