@@ -83,17 +83,17 @@ static __always_inline void count_launch(struct pt_regs *ctx)
  * both have 512 bytes together. So a timed call has a frame of its own, which is gone when what goes through
  * all allocations begins; that finds thread and call again. bcc cannot hand a function over: ledger_notes.h.
  */
-HOTSTAGE_WORKER __u32 enter_timed(struct pt_regs *ctx, __u64 cookie, __u64 now)
+HOTSTAGE_WORKER __u32 enter_timed(struct pt_regs *ctx, __u64 cookie, __u64 pid_tgid, __u64 now)
 {
-	return enter_call(ctx, cookie, now, 0);
+	return enter_call(ctx, cookie, pid_tgid, now, OF_DRIVER);
 }
 
-HOTSTAGE_WORKER __u32 leave_timed(struct pt_regs *ctx, __u64 cookie, __u64 since_ns)
+HOTSTAGE_WORKER __u32 leave_timed(struct pt_regs *ctx, __u64 cookie, __u64 pid_tgid)
 {
-	return leave_call(ctx, cookie, since_ns, 0);
+	return leave_call(ctx, cookie, pid_tgid, OF_DRIVER);
 }
 
-HOTSTAGE_WORKER __u32 go_through_allocations(__u64 cookie, __u32 left)
+HOTSTAGE_PART __u32 go_through_allocations(__u64 cookie, __u32 left)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid, call = (__u16)cookie;
@@ -113,20 +113,20 @@ HOTSTAGE_WORKER __u32 go_through_allocations(__u64 cookie, __u32 left)
 	return 0;
 }
 
-static __always_inline __u32 enter_and_finish(struct pt_regs *ctx, __u64 now)
+static __always_inline __u32 enter_and_finish(struct pt_regs *ctx, __u64 pid_tgid, __u64 now)
 {
 	__u64 cookie = bpf_get_attach_cookie(ctx);
-	__u32 left = enter_timed(ctx, cookie, now);
+	__u32 left = enter_timed(ctx, cookie, pid_tgid, now);
 
 	if (left == CALL_UNMAPS_MORE)
 		go_through_allocations(cookie, left);
 	return left;
 }
 
-static __always_inline void leave_and_finish(struct pt_regs *ctx, __u64 since_ns)
+static __always_inline void leave_and_finish(struct pt_regs *ctx, __u64 pid_tgid)
 {
 	__u64 cookie = bpf_get_attach_cookie(ctx);
-	__u32 left = leave_timed(ctx, cookie, since_ns);
+	__u32 left = leave_timed(ctx, cookie, pid_tgid);
 
 	if (left == CALL_ENDS_CONTEXT)
 		go_through_allocations(cookie, left);
@@ -150,47 +150,57 @@ int kernel_registered(struct pt_regs *ctx)
 SEC("uprobe")
 int timed_enter(struct pt_regs *ctx)
 {
-	enter_and_finish(ctx, bpf_ktime_get_ns());
+	enter_and_finish(ctx, bpf_get_current_pid_tgid(), bpf_ktime_get_ns());
 	return 0;
 }
 
 SEC("uprobe")
 int timed_exit(struct pt_regs *ctx)
 {
-	leave_and_finish(ctx, 0);
+	leave_and_finish(ctx, bpf_get_current_pid_tgid());
 	return 0;
 }
 
 SEC("uprobe")
 int outer_enter(struct pt_regs *ctx)
 {
-	enter_call(ctx, bpf_get_attach_cookie(ctx), bpf_ktime_get_ns(), 1);
+	enter_call(ctx, bpf_get_attach_cookie(ctx), bpf_get_current_pid_tgid(), bpf_ktime_get_ns(), OF_RUNTIME);
 	return 0;
 }
 
 SEC("uprobe")
 int outer_exit(struct pt_regs *ctx)
 {
-	leave_outer(ctx, 0);
+	leave_outer(ctx, bpf_get_current_pid_tgid());
+	return 0;
+}
+
+SEC("uprobe")
+int communicator_enter(struct pt_regs *ctx)
+{
+	enter_call(ctx, bpf_get_attach_cookie(ctx), bpf_get_current_pid_tgid(), bpf_ktime_get_ns(), OF_COMMUNICATORS);
+	return 0;
+}
+
+SEC("uprobe")
+int communicator_exit(struct pt_regs *ctx)
+{
+	leave_communicators(ctx, bpf_get_current_pid_tgid());
 	return 0;
 }
 
 #ifndef HOTSTAGE_NO_KERNEL_FUNCTIONS
-extern __u64 *bpf_session_cookie(void) __ksym __weak;
-extern _Bool bpf_session_is_return(void) __ksym __weak;
-
 SEC("uprobe")
 int timed_session(struct pt_regs *ctx)
 {
-	__u64 *since_ns = bpf_session_cookie();
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), now;
 
 	if (bpf_session_is_return()) {
-		leave_and_finish(ctx, sealed(*since_ns));
+		leave_and_finish(ctx, pid_tgid);
 	} else {
-		__u64 now = bpf_ktime_get_ns();
-
-		*since_ns = sealed(now);
-		if (enter_and_finish(ctx, now) == CALL_IS_COUNTED)
+		now = bpf_ktime_get_ns();
+		keep_start(pid_tgid, now);
+		if (enter_and_finish(ctx, pid_tgid, now) == CALL_IS_COUNTED)
 			return 1; /* no trap at the return */
 	}
 	return 0;
@@ -199,15 +209,29 @@ int timed_session(struct pt_regs *ctx)
 SEC("uprobe")
 int outer_session(struct pt_regs *ctx)
 {
-	__u64 *since_ns = bpf_session_cookie();
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), now;
 
 	if (bpf_session_is_return()) {
-		leave_outer(ctx, sealed(*since_ns));
+		leave_outer(ctx, pid_tgid);
 	} else {
-		__u64 now = bpf_ktime_get_ns();
+		now = bpf_ktime_get_ns();
+		keep_start(pid_tgid, now);
+		enter_call(ctx, bpf_get_attach_cookie(ctx), pid_tgid, now, OF_RUNTIME);
+	}
+	return 0;
+}
 
-		*since_ns = sealed(now);
-		enter_call(ctx, bpf_get_attach_cookie(ctx), now, 1);
+SEC("uprobe")
+int communicator_session(struct pt_regs *ctx)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), now;
+
+	if (bpf_session_is_return()) {
+		leave_communicators(ctx, pid_tgid);
+	} else {
+		now = bpf_ktime_get_ns();
+		keep_start(pid_tgid, now);
+		enter_call(ctx, bpf_get_attach_cookie(ctx), pid_tgid, now, OF_COMMUNICATORS);
 	}
 	return 0;
 }

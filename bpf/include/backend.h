@@ -60,8 +60,15 @@ struct user_pt_regs {
 #include <bpf/bpf_core_read.h>
 #endif
 
-/* A function with a frame of its own on the stack. */
+/*
+ * A function with a frame of its own on the stack, where a kernel before 6.13 may run it; later ones have session
+ * probes and count each frame by itself, and a call that is saved is time.
+ */
+#ifdef HOTSTAGE_NO_KERNEL_FUNCTIONS
 #define HOTSTAGE_WORKER static __noinline
+#else
+#define HOTSTAGE_WORKER static __always_inline
+#endif
 /*
  * A function that the verifier follows once, by itself, for whatever it may be given, and not once for each way to
  * its caller. It takes at most five numbers and pointers to whole structures, which it must find not to be 0, and

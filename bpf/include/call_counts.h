@@ -103,12 +103,12 @@ struct returned_call {
 #define CALL_OUT_OF_MEMORY 2 /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
 
 /* Its thread, where that is known, says how much of its time is kept. */
-HOTSTAGE_PART __u32 count_return(struct returned_call *call, const struct thread_state *thread)
+static __always_inline void count_return(struct returned_call *call, const struct thread_state *thread)
 {
-	struct call_stat *stat = call ? stat_of(&call->key, 1) : 0;
+	struct call_stat *stat = stat_of(&call->key, 1);
 
 	if (!stat)
-		return 0;
+		return;
 	__sync_fetch_and_add(&stat->count, 1);
 	if (thread && thread->level >= LEVEL_TAILS_ONLY)
 		__sync_fetch_and_add(&stat->total_ns, call->duration_ns);
@@ -121,6 +121,12 @@ HOTSTAGE_PART __u32 count_return(struct returned_call *call, const struct thread
 	} else if (call->bytes) {
 		__sync_fetch_and_add(&stat->bytes, call->bytes);
 	}
+}
+
+HOTSTAGE_PART __u32 count_outer_return(struct returned_call *call, const struct thread_state *thread)
+{
+	if (call)
+		count_return(call, thread);
 	return 0;
 }
 

@@ -18,9 +18,33 @@
 #define HOTSTAGE_SEAL_SHIFT 42
 #define HOTSTAGE_SEAL_NS (1ULL << (HOTSTAGE_SEAL_SHIFT - 1)) /* 36 minutes */
 
-static __always_inline __u64 sealed(__u64 since_ns)
+static __always_inline __u64 sealed(__u64 since_ns, __u64 pid_tgid)
 {
-	return since_ns ^ (__u64)(__u32)bpf_get_current_pid_tgid() << HOTSTAGE_SEAL_SHIFT;
+	return since_ns ^ (__u64)(__u32)pid_tgid << HOTSTAGE_SEAL_SHIFT;
+}
+
+#ifndef HOTSTAGE_NO_KERNEL_FUNCTIONS
+extern __u64 *bpf_session_cookie(void) __ksym __weak;
+extern _Bool bpf_session_is_return(void) __ksym __weak;
+
+/* A call is entered: for its return, should its thread's state not have it then. */
+static __always_inline void keep_start(__u64 pid_tgid, __u64 now)
+{
+	*bpf_session_cookie() = sealed(now, pid_tgid);
+}
+#endif
+
+/* The start of a call that its thread's state does not have, of this thread; 0 where the link keeps none. */
+static __always_inline __u64 start_by_link(__u64 pid_tgid, __u64 now)
+{
+#ifdef HOTSTAGE_NO_KERNEL_FUNCTIONS
+	(void)pid_tgid, (void)now;
+	return 0;
+#else
+	__u64 since_ns = sealed(*bpf_session_cookie(), pid_tgid);
+
+	return now - since_ns > HOTSTAGE_SEAL_NS ? 0 : since_ns;
+#endif
 }
 
 /* The innermost call has left. What was around it is in flight again. */

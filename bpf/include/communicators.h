@@ -89,22 +89,22 @@ HOTSTAGE_PART __u32 drop_communicator(__u64 handle, __u32 tgid)
 }
 
 /* Rank and size in the 32 bits that a call in flight has for them; what does not fit is unknown. */
-#define NO_PLACE 0xffffU
+#define NO_PLACE 0xffffULL
+
+/* NO_PLACE for all from there on, without a branch. */
+static __always_inline __u32 half_of_place(__u64 number)
+{
+	return (number | -((NO_PLACE - 1 - number) >> 63)) & NO_PLACE;
+}
 
 static __always_inline __u32 packed_place(__u32 rank, __u32 size)
 {
-	return (rank < NO_PLACE ? rank : NO_PLACE) | (size < NO_PLACE ? size : NO_PLACE) << 16;
+	return half_of_place(rank) | half_of_place(size) << 16;
 }
 
-static __always_inline __u32 place_or_unknown(__u32 half)
+static __always_inline __u32 place_or_unknown(__u64 half)
 {
-	return half == NO_PLACE ? HOTSTAGE_NO_RANK : half;
-}
-
-static __always_inline __u32 is_of_communicator(__u32 effect)
-{
-	return (effect >= EFFECT_COMMUNICATOR_NEW && effect <= EFFECT_COMMUNICATOR_GONE) ||
-	       effect == EFFECT_COMMUNICATOR_ASKED || effect == EFFECT_GROUP;
+	return (__u32)(half | -((NO_PLACE - 1 - half) >> 63));
 }
 
 /* What is kept of a call on communicators until it returns. */
@@ -221,7 +221,7 @@ HOTSTAGE_PART __u32 make_communicator(__u64 address, __u32 tgid, __u32 place, __
 	return 0;
 }
 
-/* Within a group it will stand there at the group's end. */
+/* Within a group it will stand there at the group's end; one without a group is one of its own. */
 HOTSTAGE_PART __u32 await_group(struct thread_state *thread, __u64 address, __u64 pid_tgid, __u32 place)
 {
 	struct pending_key key = {.tid = (__u32)pid_tgid};
@@ -276,11 +276,10 @@ static __always_inline void make_communicators(struct thread_state *thread,
 
 		if (i >= (is_in_order ? thread->ordinal : 1))
 			break;
-		if (thread->group_depth)
-			await_group(thread, thread->argument + i * 8ULL, (__u64)tgid << 32 | tid, place);
-		else
-			make_communicator(thread->argument + i * 8ULL, tgid, place, now);
+		await_group(thread, thread->argument + i * 8ULL, (__u64)tgid << 32 | tid, place);
 	}
+	if (!thread->group_depth)
+		leave_group(thread, tgid, tid, 1, now);
 }
 
 /* A call on communicators returns. */

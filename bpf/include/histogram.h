@@ -12,6 +12,7 @@
 
 #define HOTSTAGE_UNITS_PER_NS 1125900ULL
 #define HOTSTAGE_FIRST_BIT 28 /* 2^-22 s */
+#define HOTSTAGE_LAST_BIT 57  /* below 2^8 s */
 #define HOTSTAGE_LAST_NS                                                         \
 	(1ULL << 38) /* 275 s: all of it is overflow, and the product still fits \
 		      */
@@ -28,52 +29,40 @@
 #define HOTSTAGE_EIGHTH_6 0xd744fccad69d6af5ULL
 #define HOTSTAGE_EIGHTH_7 0xeac0c6e7dd24392fULL
 
+/* 1 where there is no bit from `bit` on, else 0; without a branch, since the verifier goes through both sides of each. */
+static __always_inline __u64 is_below_bit(__u64 value, __u32 bit)
+{
+	return ((value >> bit) - 1) >> 63;
+}
+
+/* 1 where value < limit, else 0, of two that have their highest bits set; without a branch, too. */
+#define IS_BELOW(value, limit) (((value) - (limit)) >> 63)
+
 static __always_inline __u32 histogram_slot_of(__u64 duration_ns)
 {
-	__u64 value;
-	__u32 bit = 0, eighth;
+	__u64 value, shift, bit = 63 - HOTSTAGE_LAST_BIT, eighth;
 
 	if (duration_ns >= HOTSTAGE_LAST_NS)
 		return HOTSTAGE_HISTOGRAM_SLOTS - 1;
 	value = duration_ns * HOTSTAGE_UNITS_PER_NS;
 	if (value < 1ULL << HOTSTAGE_FIRST_BIT)
 		return 0;
-	if (value >= 1ULL << 58)
+	if (value >= 2ULL << HOTSTAGE_LAST_BIT)
 		return HOTSTAGE_HISTOGRAM_SLOTS - 1;
 
 	/* The highest bit comes to bit 63, `bit` counts the shifts. */
-	if (!(value >> 32)) {
-		value <<= 32;
-		bit += 32;
+	value <<= bit;
+#pragma clang loop unroll(full)
+	for (__u32 step = 16; step; step >>= 1) {
+		shift = is_below_bit(value, 64 - step) * step;
+		value <<= shift;
+		bit += shift;
 	}
-	if (!(value >> 48)) {
-		value <<= 16;
-		bit += 16;
-	}
-	if (!(value >> 56)) {
-		value <<= 8;
-		bit += 8;
-	}
-	if (!(value >> 60)) {
-		value <<= 4;
-		bit += 4;
-	}
-	if (!(value >> 62)) {
-		value <<= 2;
-		bit += 2;
-	}
-	if (!(value >> 63)) {
-		value <<= 1;
-		bit += 1;
-	}
-
-	if (value < HOTSTAGE_EIGHTH_4)
-		eighth = value < HOTSTAGE_EIGHTH_2 ? value >= HOTSTAGE_EIGHTH_1
-						   : 2 + (value >= HOTSTAGE_EIGHTH_3);
-	else
-		eighth = value < HOTSTAGE_EIGHTH_6 ? 4 + (value >= HOTSTAGE_EIGHTH_5)
-						   : 6 + (value >= HOTSTAGE_EIGHTH_7);
-	return 1 + (63 - HOTSTAGE_FIRST_BIT - bit) * 8 + eighth;
+	eighth = 7 - IS_BELOW(value, HOTSTAGE_EIGHTH_1) - IS_BELOW(value, HOTSTAGE_EIGHTH_2) -
+		 IS_BELOW(value, HOTSTAGE_EIGHTH_3) - IS_BELOW(value, HOTSTAGE_EIGHTH_4) -
+		 IS_BELOW(value, HOTSTAGE_EIGHTH_5) - IS_BELOW(value, HOTSTAGE_EIGHTH_6) -
+		 IS_BELOW(value, HOTSTAGE_EIGHTH_7);
+	return (__u32)(1 + (63 - HOTSTAGE_FIRST_BIT - bit) * 8 + eighth);
 }
 
 #endif

@@ -237,13 +237,16 @@ HOTSTAGE_PART __u32 note_step(struct thread_state *thread, __u32 step, __u64 byt
 /* FNV-1a over one chunk of a name, which is where the name is kept. */
 HOTSTAGE_PART __u64 hash_chunk(const struct function_state *function, __u64 hash)
 {
+	__u64 is_in = ~0ULL;
+
 	if (!function)
 		return hash;
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < HOTSTAGE_FUNCTION_NAME - 1; i++) {
-		if (!function->name[i])
-			break;
-		hash = (hash ^ (__u8)function->name[i]) * FUNCTION_FNV_PRIME;
+		__u64 byte = (__u8)function->name[i];
+
+		is_in &= -((0 - byte) >> 63); /* all bits up to the NUL, none from there on: no branch */
+		hash ^= (hash ^ (hash ^ byte) * FUNCTION_FNV_PRIME) & is_in;
 	}
 	return hash;
 }

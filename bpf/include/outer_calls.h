@@ -31,9 +31,9 @@ HOTSTAGE_PART __u32 finish_communicators(__u64 cookie, __s32 result)
  * What follows the return of some has a frame of its own, too, and finds thread and call again, so that the verifier
  * need not go through it once for each way there.
  */
-HOTSTAGE_WORKER __u32 leave_outer_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns)
+HOTSTAGE_WORKER __u32 leave_outer_call(struct pt_regs *ctx, __u64 cookie, __u64 pid_tgid)
 {
-	return leave_call(ctx, cookie, since_ns, 1);
+	return leave_call(ctx, cookie, pid_tgid, OF_RUNTIME);
 }
 
 HOTSTAGE_PART __u32 take_answer(__u64 cookie)
@@ -64,24 +64,35 @@ HOTSTAGE_WORKER __u32 leave_runtime_launch(struct pt_regs *ctx, __u64 cookie)
 	returned.key = key_of(thread, tgid, cookie);
 	returned.result = (__s32)PT_REGS_RC(ctx);
 	returned.duration_ns = returned.now - thread->since_ns;
-	count_return(&returned, thread);
+	count_outer_return(&returned, thread);
 	thread->error_total += returned.result != 0;
 	tell_call(ctx, thread, &returned);
 	pop_call(thread);
 	return 0;
 }
 
-static __always_inline void leave_outer(struct pt_regs *ctx, __u64 since_ns)
+static __always_inline void leave_outer(struct pt_regs *ctx, __u64 pid_tgid)
 {
 	__u64 cookie = bpf_get_attach_cookie(ctx);
-	__u32 left = leave_outer_call(ctx, cookie, since_ns);
+	__u32 left = leave_outer_call(ctx, cookie, pid_tgid);
 
-	if (left == CALL_IS_OF_COMMUNICATORS)
-		finish_communicators(cookie, (__s32)PT_REGS_RC(ctx));
-	else if (left == CALL_HAS_ANSWER)
+	if (left == CALL_HAS_ANSWER)
 		take_answer(cookie);
 	else if (left == CALL_IS_LAUNCH)
 		leave_runtime_launch(ctx, cookie);
+}
+
+HOTSTAGE_WORKER __u32 leave_communicator_call(struct pt_regs *ctx, __u64 cookie, __u64 pid_tgid)
+{
+	return leave_call(ctx, cookie, pid_tgid, OF_COMMUNICATORS);
+}
+
+static __always_inline void leave_communicators(struct pt_regs *ctx, __u64 pid_tgid)
+{
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+
+	if (leave_communicator_call(ctx, cookie, pid_tgid) == CALL_IS_OF_COMMUNICATORS)
+		finish_communicators(cookie, (__s32)PT_REGS_RC(ctx));
 }
 
 #endif

@@ -136,7 +136,7 @@ static __always_inline void note_properties(const struct thread_state *thread, _
 /* Whether a call of the runtime tells more by its success than that it succeeded. */
 static __always_inline __u32 has_answer(const struct call_spec *spec, __s32 result)
 {
-	return !result && spec->effect && !is_of_communicator(spec->effect);
+	return !result && spec->effect;
 }
 
 /* Whichever layer counts the call. */

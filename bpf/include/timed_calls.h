@@ -15,14 +15,18 @@
 #include "levels.h"
 #include "runtime_calls.h"
 
-/* A call of the runtime or of a library: others will stand inside it. */
+/* Which calls a program is for: within the others, other calls stand. */
+#define OF_DRIVER 0
+#define OF_RUNTIME 1 /* and of libraries */
+#define OF_COMMUNICATORS 2
+
 static __always_inline void enter_outer(struct pt_regs *ctx, struct thread_state *thread,
 					const struct call_spec *spec, __u64 pid_tgid, __u64 cookie,
-					__u64 now)
+					__u64 now, const __u32 whose)
 {
 	if (!thread->depth)
 		frame_at(thread, 1)->flags = 0;
-	if (is_of_communicator(spec->effect))
+	if (whose == OF_COMMUNICATORS)
 		enter_communicator(ctx, thread, spec, pid_tgid, (__u16)cookie, now);
 	else
 		enter_runtime(ctx, thread, spec);
@@ -62,26 +66,26 @@ static __always_inline void count_at_entry(struct thread_state *thread, __u32 tg
 #define CALL_HAS_ANSWER 5
 #define CALL_IS_LAUNCH 6 /* of the runtime, which counts it */
 
-static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64 now,
-					const __u32 is_outer)
+static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64 pid_tgid, __u64 now,
+					const __u32 whose)
 {
-	__u64 pid_tgid = bpf_get_current_pid_tgid(), stack_pointer = PT_REGS_SP(ctx);
+	__u64 stack_pointer = PT_REGS_SP(ctx);
 	__u32 tgid = pid_tgid >> 32, call = (__u16)cookie;
 	struct thread_state *thread = current_thread(tgid, (__u32)pid_tgid);
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
 
 	if (!thread || !spec)
 		return CALL_IS_DONE;
-	if (!is_outer && level_of(thread, tgid) >= LEVEL_COUNTS_ONLY && !spec->effect) {
+	if (!whose && level_of(thread, tgid) >= LEVEL_COUNTS_ONLY && !spec->effect) {
 		if (thread->depth) /* what is around it made this call, and is no second one */
 			frame_at(thread, thread->depth)->flags |= FRAME_HAS_WORK;
 		count_at_entry(thread, tgid, cookie);
 		return CALL_IS_COUNTED;
 	}
-	if (thread->depth && !enter_within(thread, tgid, stack_pointer, is_outer))
+	if (thread->depth && !enter_within(thread, tgid, stack_pointer, whose))
 		return CALL_IS_DONE;
-	if (is_outer) {
-		enter_outer(ctx, thread, spec, pid_tgid, cookie, now);
+	if (whose) {
+		enter_outer(ctx, thread, spec, pid_tgid, cookie, now, whose);
 	} else {
 		if (spec->kind_argument)
 			thread->second_argument = driver_direction(ctx, thread, spec);
@@ -99,7 +103,7 @@ static __always_inline __u32 enter_call(struct pt_regs *ctx, __u64 cookie, __u64
 	thread->since_ns = now;
 	thread->depth++;
 	thread->call = call; /* last: whoever sees the call sees its time */
-	return !is_outer && has_rest(thread, spec) ? CALL_UNMAPS_MORE : CALL_IS_DONE;
+	return !whose && has_rest(thread, spec) ? CALL_UNMAPS_MORE : CALL_IS_DONE;
 }
 
 /* FFmpeg says by this that a stream is at its end: AVERROR_EOF, error.h */
@@ -123,32 +127,29 @@ HOTSTAGE_PART __u32 outer_result(const struct call_spec *spec, __u64 answer)
 
 /* What the call in flight was about, of which its thread has kept that. */
 static __always_inline __u64 bytes_in_flight(const struct thread_state *thread, const struct call_spec *spec,
-					     const __u32 is_outer)
+					     const __u32 whose)
 {
-	if (is_outer && spec->function_argument)
+	if (whose == OF_COMMUNICATORS)
+		return spec->effect == EFFECT_COMMUNICATOR_USE ? thread->argument : 0;
+	if (whose && spec->function_argument)
 		return 0; /* a launch's argument is its function */
-	return !spec->effect || is_of_memory(spec->effect) ||
-			       (is_outer && spec->effect == EFFECT_COMMUNICATOR_USE) ?
-		       thread->argument :
-		       0;
+	return !spec->effect || is_of_memory(spec->effect) ? thread->argument : 0;
 }
 
 /* A call that was counted is the thread's innermost: what follows from it, and what is left to do. */
-HOTSTAGE_PART __u32 finish_call(struct thread_state *thread, const struct call_spec *spec,
-				const struct returned_call *call, __u32 is_outer)
+static __always_inline __u32 finish_call(struct thread_state *thread, const struct call_spec *spec,
+					 const struct returned_call *call, const __u32 whose)
 {
 	__u32 step;
 
-	if (!thread || !spec || !call)
-		return CALL_IS_DONE;
 	add_call_wait(thread, spec, call->duration_ns);
 	if (call->result) {
-		thread->error_total += !is_outer || !(flags_of(thread) & FRAME_HAS_ERROR);
+		thread->error_total += !whose || !(flags_of(thread) & FRAME_HAS_ERROR);
 		tell_outer(thread, FRAME_HAS_ERROR);
 	} else if (!spec->effect || is_allocating(spec->effect)) {
 		thread->bytes_total += call->bytes;
 	}
-	if (!is_outer)
+	if (!whose)
 		leave_effect(thread, spec, (__u64)call->key.tgid << 32 | call->tid, call->now, call->result);
 	step = call->key.direction ? step_of(call->key.direction, spec->stream_argument) : spec->step;
 	if (step && thread->stage == HOTSTAGE_NO_STAGE) {
@@ -156,27 +157,33 @@ HOTSTAGE_PART __u32 finish_call(struct thread_state *thread, const struct call_s
 			credit_stream_so_far(thread, call->now);
 		note_step(thread, step, call->bytes, call->key.tgid, call->tid);
 	}
-	if (!is_outer && is_context_end(spec, call->result))
+	if (whose == OF_DRIVER && is_context_end(spec, call->result))
 		return CALL_ENDS_CONTEXT;
-	if (is_outer && has_answer(spec, call->result))
+	if (whose == OF_RUNTIME && has_answer(spec, call->result))
 		return CALL_HAS_ANSWER;
-	if (is_outer && is_of_communicator(spec->effect))
+	if (whose == OF_COMMUNICATORS)
 		return CALL_IS_OF_COMMUNICATORS;
 	pop_call(thread);
 	return CALL_IS_DONE;
 }
 
-/*
- * A call has returned. `since_ns` is its start where the link keeps it for us (session), else 0:
- * then the thread's state must have it, or the call began before the attach and belongs to no
- * epoch.
- */
-static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64 since_ns,
-					const __u32 is_outer)
+/* The driver's calls are the ones that are made often: theirs stays in the program. */
+HOTSTAGE_PART __u32 finish_outer_call(struct thread_state *thread, const struct call_spec *spec,
+				      const struct returned_call *call)
 {
-	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	return thread && spec && call ? finish_call(thread, spec, call, OF_RUNTIME) : CALL_IS_DONE;
+}
+
+/*
+ * A call has returned. Its start is in its thread's state, or else kept by the link (session), or it began before
+ * the attach and belongs to no epoch.
+ */
+static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64 pid_tgid,
+					const __u32 whose)
+{
+	__u64 since_ns;
 	__u64 stack_pointer = PT_REGS_SP(ctx) - HOTSTAGE_RETURN_SHIFT;
-	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, call = (__u16)cookie, is_ours = 0, whose;
+	__u32 tgid = pid_tgid >> 32, tid = (__u32)pid_tgid, call = (__u16)cookie, is_ours = 0, counts;
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 	struct call_spec *spec = bpf_map_lookup_elem(&call_specs, &call);
 	struct returned_call returned = {.now = bpf_ktime_get_ns(), .tid = tid};
@@ -186,7 +193,6 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 	if (thread && thread->tgid != tgid)
 		thread = 0; /* a dead thread's, whose id a child has that was forked inside the call */
 	returned.key = key_of(thread, tgid, cookie);
-	returned.result = is_outer ? (__s32)outer_result(spec, PT_REGS_RC(ctx)) : (__s32)PT_REGS_RC(ctx);
 	if (thread && thread->depth) {
 		if (thread->stack_pointer < stack_pointer)
 			abandon_calls(thread, tgid, stack_pointer, 0);
@@ -195,11 +201,11 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 	}
 	if (is_ours) {
 		since_ns = thread->since_ns;
-		returned.bytes = bytes_in_flight(thread, spec, is_outer);
+		returned.bytes = bytes_in_flight(thread, spec, whose);
 		if (spec->kind_argument)
 			returned.key.direction = (__u8)thread->second_argument;
-	} else if (returned.now - since_ns > HOTSTAGE_SEAL_NS) {
-		since_ns = 0;
+	} else {
+		since_ns = start_by_link(pid_tgid, returned.now);
 	}
 	if (!since_ns) {
 		if (thread && thread->counted_at_entry)
@@ -209,13 +215,14 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 		return CALL_IS_DONE;
 	}
 	returned.duration_ns = returned.now - since_ns;
-	if (is_outer && returned.key.layer == HOTSTAGE_LAYER_RUNTIME) {
+	returned.result = whose ? (__s32)outer_result(spec, PT_REGS_RC(ctx)) : (__s32)PT_REGS_RC(ctx);
+	if (whose == OF_RUNTIME && returned.key.layer == HOTSTAGE_LAYER_RUNTIME) {
 		if (!is_ours)
 			return CALL_IS_DONE;
-		whose = belongs_to_runtime(thread, tgid, returned.result);
-		if (whose == RUNTIME_COUNTS && spec->function_argument)
+		counts = belongs_to_runtime(thread, tgid, returned.result);
+		if (counts == RUNTIME_COUNTS && spec->function_argument)
 			return CALL_IS_LAUNCH;
-		if (!whose) {
+		if (!counts) {
 			add_call_wait(thread, spec, returned.duration_ns);
 			if (has_answer(spec, returned.result))
 				return CALL_HAS_ANSWER;
@@ -223,11 +230,15 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 			return CALL_IS_DONE;
 		}
 	}
-	count_return(&returned, thread);
+	if (whose)
+		count_outer_return(&returned, thread);
+	else
+		count_return(&returned, thread);
 	if (!is_ours)
 		return CALL_IS_DONE;
 	tell_call(ctx, thread, &returned);
-	return finish_call(thread, spec, &returned, is_outer);
+	return whose == OF_RUNTIME ? finish_outer_call(thread, spec, &returned) :
+				     finish_call(thread, spec, &returned, whose);
 }
 
 #endif

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of the programs does the kernel's verifier go through at each load? It is nearly all of the time that a
-start takes, and it multiplies where a function is followed once for each way to its caller (HOTSTAGE_PART).
+"""How much of the programs does the kernel's verifier go through at each load? It was nearly all of the time
+that a start takes, and it multiplies where a function is followed once for each way to it (HOTSTAGE_PART).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def _collective(call_id: int, name: str, communicator: int, stream: int, *, coun
     return CallSpec(
         call_id=call_id,
         name=name,
-        kind=PointKind.OUTER,
+        kind=PointKind.COMMUNICATOR,
         family=Family.COLLECTIVE,
         variants=() if name in _WITHOUT_TWIN else (f"{name}Config",),
         bytes_argument=count,
@@ -61,7 +61,7 @@ def _new(
     return CallSpec(
         call_id=call_id,
         name=name,
-        kind=PointKind.OUTER,
+        kind=PointKind.COMMUNICATOR,
         family=Family.COMMUNICATOR,
         factor_argument=size,
         device_argument=out,
@@ -86,7 +86,7 @@ def _other(
     return CallSpec(
         call_id=call_id,
         name=name,
-        kind=PointKind.OUTER,
+        kind=PointKind.COMMUNICATOR if effect else PointKind.OUTER,
         family=Family.COMMUNICATOR,
         bytes_argument=size,
         device_argument=communicator,

@@ -259,7 +259,7 @@ class CallSpec:
     no_error: int = 0
     """A result beside 0 that is no error."""
     answer: Answer = Answer.CODE
-    """Of calls that are probed as `PointKind.OUTER`."""
+    """Of calls that are probed as `PointKind.OUTER` or `COMMUNICATOR`."""
     slot: int | None = None
     """Where a library's table of functions has it that exports no name of it."""
     is_fallback: bool = False

@@ -32,6 +32,7 @@ class PointKind(StrEnum):
     LAUNCH = "launch"
     TIMED = "timed"
     OUTER = "outer"
+    COMMUNICATOR = "communicator"
     KERNEL_REGISTERED = "kernel_registered"
     STAGE_BEGIN = "stage_begin"
     STAGE_END = "stage_end"

@@ -26,6 +26,8 @@ _TIMED_SESSION = (Side("timed_session", is_session=True),)
 _TIMED_PAIR = (Side("timed_exit", on_return=True), Side("timed_enter"))
 _OUTER_SESSION = (Side("outer_session", is_session=True),)
 _OUTER_PAIR = (Side("outer_exit", on_return=True), Side("outer_enter"))
+_COMMUNICATOR_SESSION = (Side("communicator_session", is_session=True),)
+_COMMUNICATOR_PAIR = (Side("communicator_exit", on_return=True), Side("communicator_enter"))
 
 _ENTRY_ONLY: dict[PointKind, tuple[Side, ...]] = {
     PointKind.LAUNCH: (Side("launch"),),
@@ -49,10 +51,22 @@ _ENTRY_ONLY: dict[PointKind, tuple[Side, ...]] = {
     PointKind.TORCH_FREE: (Side("torch_free"),),
 }
 
+_PAIRS: dict[PointKind, tuple[Side, ...]] = {
+    **_ENTRY_ONLY,
+    PointKind.TIMED: _TIMED_PAIR,
+    PointKind.OUTER: _OUTER_PAIR,
+    PointKind.COMMUNICATOR: _COMMUNICATOR_PAIR,
+}
+
 PROGRAMS: dict[Rung, dict[PointKind, tuple[Side, ...]]] = {
-    Rung.SESSION: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_SESSION, PointKind.OUTER: _OUTER_SESSION},
-    Rung.MULTI: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_PAIR, PointKind.OUTER: _OUTER_PAIR},
-    Rung.PERF: {**_ENTRY_ONLY, PointKind.TIMED: _TIMED_PAIR, PointKind.OUTER: _OUTER_PAIR},
+    Rung.SESSION: {
+        **_ENTRY_ONLY,
+        PointKind.TIMED: _TIMED_SESSION,
+        PointKind.OUTER: _OUTER_SESSION,
+        PointKind.COMMUNICATOR: _COMMUNICATOR_SESSION,
+    },
+    Rung.MULTI: _PAIRS,
+    Rung.PERF: _PAIRS,
 }
 
 TAKE_OUT = "ledger_take_out"
