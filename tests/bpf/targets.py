@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hotstage.probes.engine import ProbeEngine
+
 LIBRARY_SOURCE = r"""
         .text
         .macro  function name
@@ -136,6 +138,19 @@ class Target:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe:
                 pipe.close()
+
+
+def covered_kinds(engine: ProbeEngine, pid: int) -> set[str]:
+    """Kinds of libraries that are counted of a process now. Ask for the one that is meant: until it executes
+    its program a child shows its parent's, and this process may have the marks.
+    """
+    return {
+        library.kind
+        for process in engine.coverage().processes
+        if process.pid == pid
+        for library in process.libraries
+        if library.since_ns is not None
+    }
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 5.0) -> float:

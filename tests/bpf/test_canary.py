@@ -64,7 +64,11 @@ def start_engine() -> Iterator[Callable[..., ProbeEngine]]:
 
 def library_of(engine: ProbeEngine, pid: int) -> LibraryCoverage | None:
     found = [
-        lib for process in engine.coverage().processes if process.pid == pid for lib in process.libraries
+        lib
+        for process in engine.coverage().processes
+        if process.pid == pid
+        for lib in process.libraries
+        if lib.kind != "marks"  # which this process may have, and so its child until it executes its program
     ]
     return found[0] if found else None
 

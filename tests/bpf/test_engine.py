@@ -24,7 +24,7 @@ from hotstage.probes.discovery.elf import read_elf
 from hotstage.probes.engine import ProbeEngine
 
 sys.path.insert(0, str(Path(__file__).parent))
-from targets import Target, build_library, first_bytes, other_probers, wait_until
+from targets import Target, build_library, covered_kinds, first_bytes, other_probers, wait_until
 
 pytestmark = pytest.mark.kernel
 
@@ -51,7 +51,7 @@ def libraries_of(engine: ProbeEngine, pid: int) -> list[LibraryCoverage]:
 
 
 def is_attached(engine: ProbeEngine, pid: int) -> Callable[[], bool]:
-    return lambda: any(library.since_ns is not None for library in libraries_of(engine, pid))
+    return lambda: "libcuda" in covered_kinds(engine, pid)
 
 
 def counted(engine: ProbeEngine, pid: int, name: str) -> int:

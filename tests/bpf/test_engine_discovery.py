@@ -23,7 +23,7 @@ from hotstage.probes.engine import ProbeEngine
 
 sys.path.insert(0, str(Path(__file__).parent))
 from callers import Caller, build_caller
-from targets import Target, build_library, wait_until
+from targets import Target, build_library, covered_kinds, wait_until
 
 pytestmark = pytest.mark.kernel
 
@@ -87,7 +87,7 @@ def libraries_of(engine: ProbeEngine, pid: int) -> dict[str, LibraryCoverage]:
 
 
 def is_attached(engine: ProbeEngine, pid: int) -> bool:
-    return any(library.since_ns is not None for library in libraries_of(engine, pid).values())
+    return "libcuda" in covered_kinds(engine, pid)
 
 
 def counted(engine: ProbeEngine, pid: int) -> int:

@@ -67,8 +67,14 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 
 
 def library_of(engine: ProbeEngine, pid: int) -> LibraryCoverage | None:
-    processes = [process for process in engine.coverage().processes if process.pid == pid]
-    return processes[0].libraries[0] if processes else None
+    found = [
+        lib
+        for process in engine.coverage().processes
+        if process.pid == pid
+        for lib in process.libraries
+        if lib.kind == "libcuda"
+    ]
+    return found[0] if found else None
 
 
 def test_a_frozen_mount_is_given_up_and_the_others_are_attached_meanwhile(

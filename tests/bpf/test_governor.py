@@ -24,7 +24,7 @@ from hotstage.probes.maps.levels import Level, LevelMaps
 from hotstage.probes.restraint.costs import Costs, calibrate
 
 sys.path.insert(0, str(Path(__file__).parent))
-from targets import build_library, wait_until
+from targets import build_library, covered_kinds, wait_until
 
 pytestmark = pytest.mark.kernel
 
@@ -217,7 +217,7 @@ def answer(flood: subprocess.Popen[str]) -> tuple[int, float]:
 def test_a_flood_of_launches_is_let_go_runs_untraced_and_comes_back_when_it_has_calmed_down(
     engine: ProbeEngine, flood: subprocess.Popen[str]
 ) -> None:
-    wait_until(lambda: flood.pid in engine.pids(), "the flood's library is attached")
+    wait_until(lambda: is_probed(engine, flood.pid), "the flood's library is attached")
     tell(flood, "cuLaunchKernel", 0.2)
     first, traced_ns = answer(flood)
     assert engine.totals().by_pid[flood.pid]["cuLaunchKernel"].counted == first
@@ -248,7 +248,7 @@ def test_a_flood_of_waits_is_counted_alone_and_exactly(objects: Path, flood: sub
     engine = ProbeEngine(ProbesConfig(xid=False), SystemClock(), governor=config)
     engine.start()
     try:
-        wait_until(lambda: flood.pid in engine.pids(), "the flood's library is attached")
+        wait_until(lambda: is_probed(engine, flood.pid), "the flood's library is attached")
         tell(flood, "cuStreamSynchronize", 4)
         govern_until(engine, lambda: level_of(engine, flood.pid) == "counts_only", "it is counted alone")
         made, least_ns = answer(flood)
@@ -265,7 +265,7 @@ def test_a_governor_that_is_off_tells_and_moves_nobody(objects: Path, flood: sub
     engine = ProbeEngine(ProbesConfig(xid=False), SystemClock(), governor=config)
     engine.start()
     try:
-        wait_until(lambda: flood.pid in engine.pids(), "the flood's library is attached")
+        wait_until(lambda: is_probed(engine, flood.pid), "the flood's library is attached")
         tell(flood, "cuLaunchKernel", 1)
         deadline = time.monotonic() + 0.9
         while time.monotonic() < deadline:
@@ -283,4 +283,4 @@ def libraries_of(engine: ProbeEngine, pid: int) -> list[LibraryCoverage]:
 
 
 def is_probed(engine: ProbeEngine, pid: int) -> bool:
-    return any(library.since_ns is not None for library in libraries_of(engine, pid))
+    return "libcuda" in covered_kinds(engine, pid)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.bpf.conftest import SOURCES, Workload
 from tests.bpf.real_libraries import assert_tried, fetch
-from tests.bpf.targets import wait_until
+from tests.bpf.targets import covered_kinds, wait_until
 from tests.bpf.test_onnxruntime import libraries_of
 from tests.bpf.tiny_model import tiny_model
 
@@ -115,7 +115,7 @@ def test_a_real_model_by_the_real_library_is_counted_to_the_last_call(
     there.do("assert all([r.run(s, b'nothing') for _ in range(11)])")
     comes = start("-S", SOURCES / "onnxruntime_program.py", copy, model)
     comes.do("r = Runtime(path)")
-    wait_until(lambda: any(lib.since_ns for lib in libraries_of(engine, comes.pid)), "it is attached")
+    wait_until(lambda: "libonnxruntime" in covered_kinds(engine, comes.pid), "it is attached")
     for line in (
         "s = r.session(model)",
         "t = r.new(FROM_FILE, r.environment, path_of_model, r.options)",

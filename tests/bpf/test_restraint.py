@@ -44,7 +44,11 @@ def start_engine() -> Iterator[StartEngine]:
 
 def library_of(engine: ProbeEngine, pid: int) -> LibraryCoverage | None:
     found = [
-        lib for process in engine.coverage().processes if process.pid == pid for lib in process.libraries
+        lib
+        for process in engine.coverage().processes
+        if process.pid == pid
+        for lib in process.libraries
+        if lib.kind == "libcuda"
     ]
     return found[0] if found else None
 
