@@ -86,7 +86,7 @@ enum hotstage_loss {
 	STALE_FRAMES = 9, /* a call that was entered and left without returning (exit, longjmp) */
 	UNMATCHED_RETURNS = 10, /* a return whose entry was not seen (it began before the attach) */
 	UNREADABLE_ARGUMENTS = 11, /* the target's memory could not be read at an argument */
-	LOST_CONTEXTS = 12,        /* contexts or device_uuids is full */
+	LOST_CONTEXTS = 12,        /* contexts, primary_contexts or device_uuids is full, or the process's share of it */
 	LOST_REQUESTS_QUOTA = 13,  /* a request was not taken in: its process holds its share */
 	LOST_QUOTAS = 14, /* a request was taken in that no share counts: request_counts is full */
 	LOST_OWN_STAGES = 15, /* a request's seventh own stage: it went to `other` */
@@ -259,6 +259,11 @@ enum hotstage_share {
 	SHARE_STREAM_USERS = 6,
 	SHARE_COMMUNICATORS = 7,
 	SHARE_GRAPHS = 8,
+	SHARE_CONTEXTS = 9,
+	SHARE_DEVICES = 10, /* device_uuids */
+	SHARE_PRIMARIES = 11,
+	SHARE_POOLS = 12,
+	SHARE_PENDING = 13, /* pending_communicators */
 	HOTSTAGE_SHARES = 16,
 };
 

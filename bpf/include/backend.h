@@ -72,7 +72,8 @@ struct user_pt_regs {
 /*
  * A function that the verifier follows once, by itself, for whatever it may be given, and not once for each way to
  * its caller. It takes at most five numbers and pointers to whole structures, which it must find not to be 0, and
- * returns a number; a context before 6.4 it cannot take.
+ * returns a number; a context before 6.4 it cannot take. Before 6.2 no map takes what it is given a pointer to as a key
+ * or a value: that is copied first.
  */
 #define HOTSTAGE_PART __noinline
 

@@ -35,14 +35,16 @@ static __always_inline struct call_key key_of(const struct thread_state *thread,
 }
 
 /* The first call of a key: the sums are made, where there is room and the process has not its share yet. */
-HOTSTAGE_PART __u32 begin_stat(struct call_key *key, __u32 is_timed)
+HOTSTAGE_PART __u32 begin_stat(const struct call_key *of, __u32 is_timed)
 {
 	struct call_stat fresh = {};
+	struct call_key key;
 	__u64 *held;
 
-	if (!key)
+	if (!of)
 		return 0;
-	held = share_of(key->tgid, SHARE_CALL_STATS);
+	key = *of;
+	held = share_of(key.tgid, SHARE_CALL_STATS);
 	if (has_its_share(held, SHARE_CALL_STATS))
 		return 0;
 	/* The second half of a process's keys has none, so that it does not take all. */
@@ -52,7 +54,7 @@ HOTSTAGE_PART __u32 begin_stat(struct call_key *key, __u32 is_timed)
 		count_loss(LOST_HISTOGRAMS);
 	}
 	/* Another CPU may have been first: then its entry holds, and our histogram goes back. */
-	if (!bpf_map_update_elem(&call_stats, key, &fresh, BPF_NOEXIST))
+	if (!bpf_map_update_elem(&call_stats, &key, &fresh, BPF_NOEXIST))
 		hold_one_more(held);
 	else if (fresh.histogram_slot)
 		bpf_map_push_elem(&free_histograms, &fresh.histogram_slot, BPF_ANY);
@@ -103,9 +105,10 @@ struct returned_call {
 #define CALL_OUT_OF_MEMORY 2 /* CUDA_ERROR_OUT_OF_MEMORY, cuda.h */
 
 /* Its thread, where that is known, says how much of its time is kept. */
-static __always_inline void count_return(struct returned_call *call, const struct thread_state *thread)
+static __always_inline void count_return(struct call_key *key, const struct returned_call *call,
+					 const struct thread_state *thread)
 {
-	struct call_stat *stat = stat_of(&call->key, 1);
+	struct call_stat *stat = stat_of(key, 1);
 
 	if (!stat)
 		return;
@@ -123,10 +126,14 @@ static __always_inline void count_return(struct returned_call *call, const struc
 	}
 }
 
-HOTSTAGE_PART __u32 count_outer_return(struct returned_call *call, const struct thread_state *thread)
+HOTSTAGE_PART __u32 count_outer_return(const struct returned_call *call, const struct thread_state *thread)
 {
-	if (call)
-		count_return(call, thread);
+	struct call_key key;
+
+	if (!call)
+		return 0;
+	key = call->key;
+	count_return(&key, call, thread);
 	return 0;
 }
 

@@ -62,25 +62,44 @@ static __always_inline void enter_effect(struct pt_regs *ctx, struct thread_stat
 		thread->ordinal = register_argument(ctx, spec->device_argument);
 }
 
+static __always_inline __u32 keep_context(const struct context_key *key, __u32 ordinal)
+{
+	if (!bpf_map_lookup_elem(&contexts, key) && !hold_share(key->tgid, SHARE_CONTEXTS))
+		return 0;
+	return !bpf_map_update_elem(&contexts, key, &ordinal, BPF_ANY);
+}
+
+/* Which device an ordinal of the process is: its UUID stands at the address. */
+HOTSTAGE_PART __u32 note_uuid(__u32 tgid, __u32 ordinal, __u64 address)
+{
+	struct device_key key = {.tgid = tgid, .ordinal = ordinal};
+	struct device_uuid uuid;
+
+	if (bpf_probe_read_user(&uuid, sizeof(uuid), (void *)address))
+		count_loss(UNREADABLE_ARGUMENTS);
+	else if ((!bpf_map_lookup_elem(&device_uuids, &key) && !hold_share(tgid, SHARE_DEVICES)) ||
+		 bpf_map_update_elem(&device_uuids, &key, &uuid, BPF_ANY))
+		count_loss(LOST_CONTEXTS);
+	return 0;
+}
+
 /* A call that succeeded says which device a context or an ordinal is. */
 HOTSTAGE_PART __u32 apply_effect(struct thread_state *thread, const struct call_spec *spec, __u32 tgid)
 {
 	struct context_key context = {.tgid = tgid};
-	struct device_key device = {.tgid = tgid};
-	struct device_uuid uuid;
 	__u32 ordinal, effect, *known;
 
 	if (!thread || !spec)
 		return 0;
 	context.context = thread->argument;
-	device.ordinal = ordinal = thread->ordinal;
+	ordinal = thread->ordinal;
 	effect = spec->effect;
 	switch (effect) {
 	case EFFECT_CONTEXT_NEW:
 		if (bpf_probe_read_user(&context.context, sizeof(context.context),
 					(void *)thread->argument))
 			count_loss(UNREADABLE_ARGUMENTS);
-		else if (bpf_map_update_elem(&contexts, &context, &ordinal, BPF_ANY))
+		else if (!keep_context(&context, ordinal))
 			count_loss(LOST_CONTEXTS);
 		else if (spec->detail == HOTSTAGE_PRIMARY_CONTEXT)
 			hold_primary(tgid, ordinal, context.context);
@@ -109,10 +128,7 @@ HOTSTAGE_PART __u32 apply_effect(struct thread_state *thread, const struct call_
 		note_stream(thread, tgid);
 		break;
 	case EFFECT_DEVICE_UUID:
-		if (bpf_probe_read_user(&uuid, sizeof(uuid), (void *)thread->argument))
-			count_loss(UNREADABLE_ARGUMENTS);
-		else if (bpf_map_update_elem(&device_uuids, &device, &uuid, BPF_ANY))
-			count_loss(LOST_CONTEXTS);
+		note_uuid(tgid, ordinal, thread->argument);
 		break;
 	}
 	return 0;

@@ -81,10 +81,9 @@ HOTSTAGE_PART __u32 use_communicator(__u64 handle, __u64 pid_tgid, __u32 call, _
 HOTSTAGE_PART __u32 drop_communicator(__u64 handle, __u32 tgid)
 {
 	struct communicator_key key = {.handle = handle, .tgid = tgid};
-	__u64 *held = share_of(tgid, SHARE_COMMUNICATORS);
 
-	if (!bpf_map_delete_elem(&communicators, &key) && held)
-		__sync_fetch_and_add(held, -1);
+	if (!bpf_map_delete_elem(&communicators, &key))
+		free_share(tgid, SHARE_COMMUNICATORS);
 	return 0;
 }
 
@@ -221,6 +220,21 @@ HOTSTAGE_PART __u32 make_communicator(__u64 address, __u32 tgid, __u32 place, __
 	return 0;
 }
 
+/* The thread's group has ended: one of those that were made in it. */
+HOTSTAGE_PART __u32 settle_pending(__u32 tid, __u32 index, __u32 tgid, __u32 is_done, __u64 now)
+{
+	struct pending_key key = {.tid = tid, .index = index};
+	struct pending_communicator *pending = bpf_map_lookup_elem(&pending_communicators, &key);
+
+	if (!pending)
+		return 0;
+	if (is_done && pending->tgid == tgid)
+		make_communicator(pending->address, tgid, pending->place, now);
+	free_share(pending->tgid, SHARE_PENDING);
+	bpf_map_delete_elem(&pending_communicators, &key);
+	return 0;
+}
+
 /* Within a group it will stand there at the group's end; one without a group is one of its own. */
 HOTSTAGE_PART __u32 await_group(struct thread_state *thread, __u64 address, __u64 pid_tgid, __u32 place)
 {
@@ -230,23 +244,16 @@ HOTSTAGE_PART __u32 await_group(struct thread_state *thread, __u64 address, __u6
 	if (!thread)
 		return 0;
 	key.index = thread->pending_communicators;
-	if (key.index >= HOTSTAGE_RANKS_READ ||
-	    bpf_map_update_elem(&pending_communicators, &key, &pending, BPF_ANY))
+	if (bpf_map_lookup_elem(&pending_communicators, &key)) /* of a thread that had this id and ended in its group */
+		settle_pending(key.tid, key.index, 0, 0, 0);
+	if (key.index >= HOTSTAGE_RANKS_READ || !hold_share(pending.tgid, SHARE_PENDING)) {
 		count_loss(LOST_PENDING_COMMUNICATORS);
-	else
+	} else if (bpf_map_update_elem(&pending_communicators, &key, &pending, BPF_ANY)) {
+		free_share(pending.tgid, SHARE_PENDING);
+		count_loss(LOST_PENDING_COMMUNICATORS);
+	} else {
 		thread->pending_communicators = key.index + 1;
-	return 0;
-}
-
-/* The thread's group has ended: one of those that were made in it. */
-HOTSTAGE_PART __u32 settle_pending(__u32 tid, __u32 index, __u32 tgid, __u32 is_done, __u64 now)
-{
-	struct pending_key key = {.tid = tid, .index = index};
-	struct pending_communicator *pending = bpf_map_lookup_elem(&pending_communicators, &key);
-
-	if (pending && is_done && pending->tgid == tgid)
-		make_communicator(pending->address, tgid, pending->place, now);
-	bpf_map_delete_elem(&pending_communicators, &key);
+	}
 	return 0;
 }
 

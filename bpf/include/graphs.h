@@ -78,13 +78,9 @@ static __always_inline void put_graph(__u64 handle, __u32 tgid, __u64 kernels)
 static __always_inline void drop_graph(__u64 handle, __u32 tgid)
 {
 	struct function_key key = {.handle = handle, .tgid = tgid};
-	__u64 *held;
 
-	if (bpf_map_delete_elem(&graphs, &key))
-		return;
-	held = share_of(tgid, SHARE_GRAPHS);
-	if (held)
-		__sync_fetch_and_add(held, -1);
+	if (!bpf_map_delete_elem(&graphs, &key))
+		free_share(tgid, SHARE_GRAPHS);
 }
 
 /* Returns 1 where it is a new one. */
@@ -105,13 +101,8 @@ static __always_inline __u32 put_capture(const struct capture_key *key, const st
 
 static __always_inline void drop_capture(const struct capture_key *key)
 {
-	__u64 *held;
-
-	if (bpf_map_delete_elem(&captures, key))
-		return;
-	held = share_of(key->tgid, SHARE_GRAPHS);
-	if (held)
-		__sync_fetch_and_add(held, -1);
+	if (!bpf_map_delete_elem(&captures, key))
+		free_share(key->tgid, SHARE_GRAPHS);
 }
 
 /* The capture that a stream is in, NULL where it is in none. One that was joined to an ended capture goes. */

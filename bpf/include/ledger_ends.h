@@ -25,7 +25,8 @@ static __always_inline void hold_primary(__u32 tgid, __u32 ordinal, __u64 contex
 	}
 	kinds = share_of(tgid, SHARE_CALL_STATS);
 	fresh.kinds_before = kinds ? *kinds : ~0ULL;
-	if (bpf_map_update_elem(&primary_contexts, &key, &fresh, BPF_ANY))
+	if ((!known && !hold_share(tgid, SHARE_PRIMARIES)) ||
+	    bpf_map_update_elem(&primary_contexts, &key, &fresh, BPF_ANY))
 		count_loss(LOST_CONTEXTS);
 }
 
@@ -74,7 +75,8 @@ static __always_inline void end_context(const struct thread_state *thread, __u32
 		ended.context = primary ? primary->context : 0;
 		ended.device = key.ordinal;
 		ended.with_pools = how == PRIMARY_RESET;
-		bpf_map_delete_elem(&primary_contexts, &key);
+		if (!bpf_map_delete_elem(&primary_contexts, &key))
+			free_share(tgid, SHARE_PRIMARIES);
 	}
 #ifdef HOTSTAGE_BCC
 	note_end(&ended);

@@ -159,7 +159,6 @@ static __always_inline void take_off_stage(const struct allocation *freed, __u32
 HOTSTAGE_PART __u32 take_off(const struct allocation *freed, __u32 tgid, __u32 is_implicit)
 {
 	struct memory_key key = {.tgid = tgid};
-	struct process_share *share;
 	struct memory_sum *sum;
 
 	if (!freed)
@@ -167,11 +166,8 @@ HOTSTAGE_PART __u32 take_off(const struct allocation *freed, __u32 tgid, __u32 i
 	key.kind = freed->kind;
 	key.device = freed->device;
 	sum = bpf_map_lookup_elem(&memory_sums, &key);
-	if (freed->flags & ALLOCATION_IS_CHARGED) {
-		share = bpf_map_lookup_elem(&process_shares, &tgid);
-		if (share)
-			__sync_fetch_and_add(&share->held[SHARE_ALLOCATIONS], -1);
-	}
+	if (freed->flags & ALLOCATION_IS_CHARGED)
+		free_share(tgid, SHARE_ALLOCATIONS);
 	take_off_stage(freed, tgid);
 	if (!sum)
 		return 0;
@@ -205,17 +201,12 @@ static __always_inline __u32 claim_allocation(const struct allocation_key *key, 
  * Remember what was allocated. An address that is known already was given out again, so what was there is
  * free: its free was not seen. The program does not have the address yet, so nobody frees it meanwhile.
  */
-HOTSTAGE_PART __u32 put_in(const struct allocation_key *key, struct allocation *made)
+static __always_inline void put_in(const struct allocation_key *key, struct allocation *made)
 {
+	struct memory_sum *sum = memory_sum_of(key->tgid, made->kind, made->device);
+	__u64 *held = share_of(key->tgid, SHARE_ALLOCATIONS);
 	struct memory_stage *row;
 	struct allocation before;
-	struct memory_sum *sum;
-	__u64 *held;
-
-	if (!key || !made)
-		return 0;
-	sum = memory_sum_of(key->tgid, made->kind, made->device);
-	held = share_of(key->tgid, SHARE_ALLOCATIONS);
 	if (claim_allocation(key, &before)) {
 		if (before.kind != MEMORY_GRAPH) /* which is given back with its graph, by no call of its own */
 			count_loss(UNMATCHED_FREES);
@@ -223,7 +214,7 @@ HOTSTAGE_PART __u32 put_in(const struct allocation_key *key, struct allocation *
 	}
 	if (!sum) {
 		count_loss(LOST_ALLOCATIONS);
-		return 0;
+		return;
 	}
 	if (held)
 		made->flags |= ALLOCATION_IS_CHARGED;
@@ -233,7 +224,7 @@ HOTSTAGE_PART __u32 put_in(const struct allocation_key *key, struct allocation *
 		count_loss(LOST_ALLOCATIONS);
 		__sync_fetch_and_add(&sum->untracked_bytes, made->bytes);
 		__sync_fetch_and_add(&sum->untracked_count, 1);
-		return 0;
+		return;
 	}
 	hold_one_more(held);
 	if (row)
@@ -241,7 +232,6 @@ HOTSTAGE_PART __u32 put_in(const struct allocation_key *key, struct allocation *
 	add_to_sum(sum, made->bytes);
 	if (made->flags & ALLOCATION_IS_UNSIZED)
 		__sync_fetch_and_add(&sum->unsized_count, 1);
-	return 0;
 }
 
 #endif

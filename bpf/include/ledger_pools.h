@@ -43,7 +43,8 @@ static __always_inline void note_pool(const struct thread_state *thread, const s
 	}
 	if (!pool) {
 		none.device = spec->detail == MEMORY_GRAPH ? (__u32)thread->second_argument : thread->device;
-		bpf_map_update_elem(&memory_pools, &key, &none, BPF_NOEXIST);
+		if (hold_share(tgid, SHARE_POOLS) && bpf_map_update_elem(&memory_pools, &key, &none, BPF_NOEXIST))
+			free_share(tgid, SHARE_POOLS);
 		pool = bpf_map_lookup_elem(&memory_pools, &key);
 	}
 	if (!pool) {
@@ -72,7 +73,8 @@ static __always_inline void forget_pool(const struct thread_state *thread, const
 {
 	struct function_key key = {.handle = pool_of(thread, spec), .tgid = tgid};
 
-	bpf_map_delete_elem(&memory_pools, &key);
+	if (!bpf_map_delete_elem(&memory_pools, &key))
+		free_share(tgid, SHARE_POOLS);
 }
 
 #endif

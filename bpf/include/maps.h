@@ -86,7 +86,10 @@ static __always_inline __u64 *share_of(__u32 tgid, __u32 kind)
 		begin_share(tgid);
 		share = bpf_map_lookup_elem(&process_shares, &tgid);
 	}
-	return share ? &share->held[kind & (HOTSTAGE_SHARES - 1)] : 0;
+	if (!share)
+		return 0;
+	asm volatile("" : "+r"(kind)); /* nothing is reckoned with the address before it is checked */
+	return &share->held[kind & (HOTSTAGE_SHARES - 1)];
 }
 
 static __always_inline __u32 share_limit(__u32 kind)
@@ -107,6 +110,28 @@ static __always_inline void hold_one_more(__u64 *held)
 {
 	if (held)
 		__sync_fetch_and_add(held, 1);
+}
+
+/* Whether the process may have one entry more of a kind, which it then holds. */
+HOTSTAGE_PART __u32 hold_share(__u32 tgid, __u32 kind)
+{
+	__u64 *held = share_of(tgid, kind);
+
+	if (has_its_share(held, kind))
+		return 0;
+	hold_one_more(held);
+	return 1;
+}
+
+HOTSTAGE_PART __u32 free_share(__u32 tgid, __u32 kind)
+{
+	struct process_share *share = bpf_map_lookup_elem(&process_shares, &tgid);
+
+	if (!share)
+		return 0;
+	asm volatile("" : "+r"(kind));
+	__sync_fetch_and_add(&share->held[kind & (HOTSTAGE_SHARES - 1)], -1);
+	return 0;
 }
 
 /*

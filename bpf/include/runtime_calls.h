@@ -122,17 +122,6 @@ static __always_inline void note_host_function(const struct function_key *key, _
 		function->name_hash = host_function;
 }
 
-static __always_inline void note_properties(const struct thread_state *thread, __u32 tgid)
-{
-	struct device_key device = {.tgid = tgid, .ordinal = (__u32)thread->second_argument};
-	struct device_uuid uuid;
-
-	if (bpf_probe_read_user(&uuid, sizeof(uuid), (void *)(thread->argument + PROPERTIES_UUID)))
-		count_loss(UNREADABLE_ARGUMENTS);
-	else if (bpf_map_update_elem(&device_uuids, &device, &uuid, BPF_ANY))
-		count_loss(LOST_CONTEXTS);
-}
-
 /* Whether a call of the runtime tells more by its success than that it succeeded. */
 static __always_inline __u32 has_answer(const struct call_spec *spec, __s32 result)
 {
@@ -146,7 +135,7 @@ static __always_inline void apply_answer(struct thread_state *thread, const stru
 	__u32 effect = spec->effect, ordinal = (__u32)thread->argument;
 
 	if (effect == EFFECT_DEVICE_PROPERTIES) {
-		note_properties(thread, tgid);
+		note_uuid(tgid, (__u32)thread->second_argument, thread->argument + PROPERTIES_UUID);
 	} else if (effect == EFFECT_DEVICE_SET) {
 		thread->device = ordinal < HOTSTAGE_NO_DEVICE ? ordinal : HOTSTAGE_NO_DEVICE;
 	} else if (bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)thread->argument)) {

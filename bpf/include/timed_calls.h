@@ -233,7 +233,7 @@ static __always_inline __u32 leave_call(struct pt_regs *ctx, __u64 cookie, __u64
 	if (whose)
 		count_outer_return(&returned, thread);
 	else
-		count_return(&returned, thread);
+		count_return(&returned.key, &returned, thread);
 	if (!is_ours)
 		return CALL_IS_DONE;
 	tell_call(ctx, thread, &returned);

@@ -87,7 +87,7 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "none needed where it stays small: the page was not in memory; else look for bad pointers",
     ),
     "lost_contexts": LossMeaning(
-        "a CUDA context or a device's uuid was not kept, the map is full",
+        "a CUDA context or a device's uuid was not kept: its map, or the process's share of it, is full",
         "work in that context has no device",
         "look for a program that makes contexts without end",
     ),
@@ -203,7 +203,7 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "none needed: programs register more kernels than they launch",
     ),
     "lost_pending_communicators": LossMeaning(
-        "what a group of calls makes is not looked for at its end: the map is full, or it makes more than 16",
+        "what a group makes is not looked for at its end: the map or the process's share is full, or it makes > 16",
         "rank and size of that communicator are told only once the program asks NCCL for them",
         "look for a program that opens groups and ends its threads in them",
     ),

@@ -77,6 +77,11 @@ class CommunicatorMaps:
         """Entries that the map of communicators was loaded with."""
         return self._communicators.capacity
 
+    @property
+    def pending_capacity(self) -> int:
+        """Entries of the map of those that groups make."""
+        return self._pending.capacity
+
     def all(self) -> list[Communicator]:
         """Every communicator of a living process, by process and in the order of their making."""
         keys, values = self._communicators.read()

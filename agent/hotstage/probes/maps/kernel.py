@@ -152,6 +152,11 @@ class KernelMaps:
             Share.STREAM_USERS: self.conflict.stream_capacity,
             Share.COMMUNICATORS: self.communicators.capacity,
             Share.GRAPHS: self.graphs.capacity,
+            Share.CONTEXTS: self._contexts.capacity,
+            Share.DEVICES: self._uuids.capacity,
+            Share.PRIMARIES: self.ledger.primary_capacity,
+            Share.POOLS: self.ledger.pool_capacity,
+            Share.PENDING: self.communicators.pending_capacity,
         }
 
     def learn(self, is_learning: bool) -> None:

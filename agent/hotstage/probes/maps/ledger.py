@@ -125,6 +125,16 @@ class LedgerMaps:
         """Entries of `allocations`."""
         return self._allocations.capacity
 
+    @property
+    def primary_capacity(self) -> int:
+        """Entries of `primary_contexts`."""
+        return self._primaries.capacity
+
+    @property
+    def pool_capacity(self) -> int:
+        """Entries of `memory_pools`."""
+        return self._pools.capacity
+
     def read(self) -> LedgerRows:
         """Everything, as of now. Raises OSError."""
         with self._lock:

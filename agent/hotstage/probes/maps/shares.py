@@ -18,3 +18,8 @@ class Share(IntEnum):
     STREAM_USERS = 6
     COMMUNICATORS = 7
     GRAPHS = 8
+    CONTEXTS = 9
+    DEVICES = 10
+    PRIMARIES = 11
+    POOLS = 12
+    PENDING = 13
