@@ -35,7 +35,7 @@ class View:
         return self.page.evaluate(script, argument)
 
     def wait(self, script: str, what: str, seconds: float = 40.0) -> Any:
-        """Until the function returns something true; long, as what runs beside the host's tests gets little time."""
+        """Until the function returns something true; what runs beside the host's tests gets little time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if value := self.ask(script):

@@ -203,7 +203,7 @@ MEANINGS: Mapping[str, LossMeaning] = {
         "none needed: programs register more kernels than they launch",
     ),
     "lost_pending_communicators": LossMeaning(
-        "what a group makes is not looked for at its end: the map or the process's share is full, or it makes > 16",
+        "what a group makes is not looked for at its end: the map or a process's share is full, or > 16",
         "rank and size of that communicator are told only once the program asks NCCL for them",
         "look for a program that opens groups and ends its threads in them",
     ),
