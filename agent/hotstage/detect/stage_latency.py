@@ -23,6 +23,7 @@ from hotstage.detect.baseline import Baseline
 from hotstage.detect.demand import Demand
 from hotstage.detect.finding import Evidence, Finding, Severity
 from hotstage.detect.latency_judge import CLEAR_SAMPLES, Judge, Sample
+from hotstage.detect.open_ages import suspects
 from hotstage.detect.progress import Progress
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.stages.pulse import Pulse, Rows
@@ -139,18 +140,21 @@ class StageLatency:
 
     def _judge_open(self, pulse: Pulse) -> set[_Code]:
         """Judge the ages → the streams that have open spans."""
-        levels: dict[_Code, float] = {}
+        spans = pulse.open
+        codes = dict.fromkeys(zip(spans["label"].tolist(), spans["modality"].tolist(), strict=True))
+        streams = {
+            code: self._streams.get(code) or self._stream(*code) for code in codes if code[0] not in UNJUDGED
+        }
+        allowed = {code: (stream.baseline.usual, self._level(stream)) for code, stream in streams.items()}
         too_old: dict[_Code, list[_OldSpan]] = {}
-        for stage, modality, instance, pid, began_ns, _, tokens, _, *key in _plain(pulse.open):
-            if stage in UNJUDGED:
-                continue
+        for stage, modality, instance, pid, began_ns, _, tokens, _, *key in _plain(
+            suspects(spans, pulse.at_ns, allowed)
+        ):
             code = stage, modality
-            stream = self._streams.get(code) or self._stream(stage, modality)
-            level = levels.get(code)
-            if level is None:
-                level = levels[code] = self._level(stream)
-            if stream.baseline.usual is None:
+            stream = streams.get(code)
+            if stream is None or stream.baseline.usual is None:
                 continue
+            level = allowed[code][1]
             until_ns = self._progress.frozen_at(pid, stage, pulse.at_ns)
             own_ns = until_ns - began_ns - self._progress.hung_between(pid, began_ns, until_ns)
             if own_ns <= 0:
@@ -160,9 +164,9 @@ class StageLatency:
             excess = self._worth(excess, seconds)
             if excess > level:
                 too_old.setdefault(code, []).append((began_ns, excess, seconds, instance, (key[0], key[1])))
-        for code, spans in too_old.items():
-            self._pay_open(self._streams[code], pulse, spans)
-        return set(levels)
+        for code, old in too_old.items():
+            self._pay_open(streams[code], pulse, old)
+        return set(streams)
 
     def _worth(self, excess: float, seconds: float) -> float:
         """The excess that counts: none below the floor, where a scheduler's slice is many times the usual."""

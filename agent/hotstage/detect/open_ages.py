@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which open spans may be older than their streams allow, told for all of them at once.
+
+Hundreds stand open on a busy host and nearly all are as young as usual: what stands out is judged one by one,
+the rest costs a few array operations. The bound errs on the side of looking, never on the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotstage.detect.baseline import Usual
+from hotstage.stages.pulse import Rows
+
+FEW = 24
+"""So many spans are judged one by one in the time that the arrays take."""
+
+Code = tuple[int, int]
+"""(label, modality) of a stream."""
+
+Allowed = tuple[Usual | None, float]
+"""What is usual for a stream, None where nobody knows, and the excess (log2) that it may have."""
+
+_Limit = tuple[float, float, float, float, float]
+
+_NO_LIMIT = (math.inf, 1.0, 1.0, math.inf, 0.0)
+_SLACK = 1e-6
+"""Logarithms of arrays and of plain numbers may differ in the last digits."""
+
+
+def suspects(spans: Rows, now_ns: int, streams: Mapping[Code, Allowed]) -> Rows:
+    """Open SPAN_DTYPE rows (N,) → those that may have more than they are allowed; none of other streams, and
+    none where nobody knows what is usual. All of them where they are few.
+    """
+    if len(spans) <= FEW:
+        return spans
+    codes = spans["label"].astype(np.int64) << 8 | spans["modality"]
+    known, place = np.unique(codes, return_inverse=True)
+    limits = {code: _limit_of(*allowed) for code, allowed in streams.items()}
+    table = np.array([limits.get((code >> 8, code & 0xFF), _NO_LIMIT) for code in known.tolist()])
+    by_size, offset, largest, without, has_size = table[place].T
+    tokens = np.maximum(spans["tokens"], 1).astype(np.float64)
+    sized = by_size + np.log2(offset + tokens) + np.log2(np.maximum(tokens / largest, 1.0))
+    least = np.where((has_size > 0) & (spans["tokens"] > 0), sized, without)
+    return spans.take(np.flatnonzero(_log_ages(spans, now_ns) > least))
+
+
+def _log_ages(spans: Rows, now_ns: int) -> NDArray[np.float64]:
+    """log2 seconds (N,) since each began: the most that may count as its own time."""
+    ages = np.maximum(np.int64(now_ns) - spans["began_ns"].astype(np.int64), 1)
+    logs: NDArray[np.float64] = np.log2(ages / 1e9)
+    return logs
+
+
+def _limit_of(usual: Usual | None, level: float) -> _Limit:
+    """log2 seconds by size, with its t0 and largest size; those without a size; whether size counts."""
+    if usual is None:
+        return _NO_LIMIT
+    size = usual.size
+    more = level + min((0.0, *usual.instance_offsets.values())) - _SLACK
+    if math.isinf(size.offset):
+        return math.inf, 1.0, 1.0, size.log_rate + more, 0.0
+    return size.log_rate + more, size.offset, max(size.largest, 1.0), size.plain_high + more, 1.0
