@@ -6,6 +6,8 @@ The means over 10 s know a call once it has returned; a thread that is stuck sho
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from hotstage.frame.call_rates import WAITS
@@ -15,24 +17,20 @@ from hotstage.stages.labels import StageLabels
 from hotstage.stages.pulse import Rows
 from hotstage.stages.stage import NO_STAGE, modality_name
 
-_COLUMN_OF_CALL = {
-    call_id: f"{name}_open_seconds"
-    for call_id, call in calls_by_id().items()
-    for name, families in WAITS.items()
-    if call.family in families
-}
-_READ = ("tgid", "call", "since_ns", "stage", "modality")
+_COLUMNS = tuple(f"{name}_open_seconds" for name in WAITS)
+_NO_COLUMN = len(_COLUMNS)
+_COLUMN_OF_CALL = np.full(1 << 16, _NO_COLUMN, np.uint8)
+for _id, _call in calls_by_id().items():
+    for _place, _families in enumerate(WAITS.values()):
+        if _call.family in _families:
+            _COLUMN_OF_CALL[_id] = _place
 
 Cells = dict[Entity, dict[str, float]]
 
 
 def fill_open_calls(threads: Rows, at_ns: int, labels: StageLabels, cells: Cells) -> None:
     """`threads`: THREAD_DTYPE (T,), as of a fast tick. Ages in seconds at `at_ns` (CLOCK_MONOTONIC)."""
-    inside = threads[np.flatnonzero(threads["call"])]
-    for pid, call, since_ns, stage, modality in zip(*(inside[name].tolist() for name in _READ), strict=True):
-        column = _COLUMN_OF_CALL.get(call)
-        if column is None:
-            continue
+    for pid, stage, modality, column, since_ns in _oldest(threads):
         entities = [Entity(EntityKind.process, pid=pid)]
         if stage != NO_STAGE:
             name = labels[labels.label_of(pid, stage)]
@@ -40,4 +38,23 @@ def fill_open_calls(threads: Rows, at_ns: int, labels: StageLabels, cells: Cells
         age = max(0.0, (at_ns - since_ns) / 1e9)
         for entity in entities:
             cell = cells.setdefault(entity, {})
-            cell[column] = max(age, cell.get(column, 0.0))
+            cell[_COLUMNS[column]] = max(age, cell.get(_COLUMNS[column], 0.0))
+
+
+def _oldest(threads: Rows) -> Iterator[tuple[int, int, int, int, int]]:
+    """(pid, stage, modality, column, since when) of the call that is open longest, of each that is asked for.
+
+    A thousand threads stand in a few stages of a few processes: what is done one by one is those.
+    """
+    columns = _COLUMN_OF_CALL[threads["call"]]
+    inside = np.flatnonzero(columns != _NO_COLUMN)
+    if not len(inside):
+        return
+    inside = inside[np.argsort(threads["since_ns"][inside], kind="stable")]
+    codes = threads["tgid"][inside].astype(np.uint64) << np.uint64(24)
+    for shift, part in ((16, threads["stage"]), (8, threads["modality"])):
+        codes |= part[inside].astype(np.uint64) << np.uint64(shift)
+    codes |= columns[inside]
+    codes, first = np.unique(codes, return_index=True)
+    for code, since_ns in zip(codes.tolist(), threads["since_ns"][inside[first]].tolist(), strict=True):
+        yield code >> 24, code >> 16 & 0xFF, code >> 8 & 0xFF, code & 0xFF, since_ns

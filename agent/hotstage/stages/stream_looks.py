@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hotstage.probes.maps.layout import NO_STAGE
 from hotstage.stages.pulse import Rows
@@ -21,6 +22,7 @@ LANGUAGE = (int(Stage.llm_prefill), int(Stage.llm_decode), int(Stage.sample))
 _ENCODES, _SPEAKS = 1, 2
 _ROLES = np.zeros(256, np.uint8)
 _ROLES[[*ENCODERS]], _ROLES[[*LANGUAGE]] = _ENCODES, _SPEAKS
+_WHERE = ("tgid", "device", "launch_stream")
 PER_THREAD = 2
 """CU_STREAM_PER_THREAD of cuda.h."""
 
@@ -51,16 +53,32 @@ def looks(threads: Rows) -> tuple[StreamLook, ...]:
     encodes, speaks = np.flatnonzero(role == _ENCODES), np.flatnonzero(role == _SPEAKS)
     if not len(encodes) or not len(speaks):
         return ()
+    talkers = _Speakers(threads, speaks)
     found: dict[int, StreamLook] = {}
-    for one in encodes.tolist():
-        for other in speaks.tolist():
-            left, right = threads[one], threads[other]
-            if (left["tgid"], left["device"]) != (right["tgid"], right["device"]):
-                continue
-            look = _look(left, right, int(stage[one]), int(stage[other]))
-            if look.pid not in found or found[look.pid].stream is None:
-                found[look.pid] = look
+    columns = (threads[name][encodes].tolist() for name in _WHERE)
+    for one, pid, device, stream in zip(encodes.tolist(), *columns, strict=True):
+        other = talkers.beside(pid, device, stream)
+        if other is None or (pid in found and found[pid].stream is not None):
+            continue
+        found[pid] = _look(threads[one], threads[other], int(stage[one]), int(stage[other]))
     return tuple(found.values())
+
+
+class _Speakers:
+    """Threads that run the language model, by where they do: each is looked at once, however many encode."""
+
+    def __init__(self, threads: Rows, rows: NDArray[np.intp]) -> None:
+        self._on_stream: dict[tuple[int, int, int], int] = {}
+        self._in_place: dict[tuple[int, int], int] = {}
+        columns = (threads[name][rows].tolist() for name in _WHERE)
+        for row, pid, device, stream in zip(rows.tolist(), *columns, strict=True):
+            self._on_stream.setdefault((pid, device, stream), row)
+            self._in_place[pid, device] = row
+
+    def beside(self, pid: int, device: int, stream: int) -> int | None:
+        """One on that stream, else one of that process on that device, None for none."""
+        other = self._in_place.get((pid, device))
+        return other if stream == PER_THREAD else self._on_stream.get((pid, device, stream), other)
 
 
 def _look(encoder: np.void, language: np.void, encoder_stage: int, language_stage: int) -> StreamLook:

@@ -79,3 +79,22 @@ def test_where_only_one_is_at_work_there_is_nothing_to_judge(other):
 def test_what_a_rule_says_counts_and_is_told_apart():
     (look,) = seen(thread(Stage.vision_encode, 7), thread(NO_STAGE, 7, tid=2, inferred=Stage.llm_decode))
     assert (look.stream, look.is_marked) == (7, False)
+
+
+def test_every_process_is_told_once_and_by_a_pair_that_shares_where_there_is_one():
+    rows = [
+        thread(stage, stream, tid=10 * pid + place, pid=pid)
+        for pid, shared in ((1, 50), (2, 7))
+        for place, (stage, stream) in enumerate(
+            [(Stage.vision_encode, stream) for stream in (7, 8, 9)]
+            + [(Stage.llm_decode, stream) for stream in (40, shared, 41)]
+        )
+    ]
+    seen_of = {look.pid: look for look in seen(*rows)}
+    assert len(seen_of) == 2
+    assert (seen_of[1].stream, seen_of[2].stream) == (None, 7)
+
+
+def test_threads_of_two_devices_are_no_pair():
+    encoder = thread(Stage.vision_encode, 7)
+    assert seen(encoder, thread(Stage.llm_decode, 7, tid=2, device=1)) == ()
