@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ MIN_WAITS = 20
 
 Sums = NDArray[np.float64]
 Counts = NDArray[np.uint64]
+Codes = NDArray[np.int64]
 
 SLEEP, SLEEP_IN_CALL, WOKEN, PREEMPTED, RECLAIM, VOLUNTARY, INVOLUNTARY, PAGE_FAULTS = range(8)
 """Places in `Sums`: five times in seconds (waits inside and outside of calls together), three counts."""
@@ -51,79 +53,151 @@ class SchedulingStep:
     """Whether they were counted all the time in between."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Second:
+    """A step's rows, as arrays: what stages (`label << 8 | modality`) and processes added."""
+
+    step: SchedulingStep
+    stages: Codes
+    stage_sums: Sums  # (K, 8)
+    stage_waits: Counts  # (K, 242)
+    pids: Codes
+    pid_sums: Sums
+
+
 class SchedulingRates:
     """Feed it each sample; sums of processes that have gone just stop. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._before: dict[bytes, tuple[Sums, Counts]] | None = None
-        self._at_ns = 0
+        self._told = _Told()
+        self._at_ns: int | None = None
         self._page_fault_epoch: int | None = None
-        self._recent: deque[SchedulingStep] = deque()
+        self._recent: deque[_Second] = deque()
+        self._of_pid: dict[int, Sums] = {}
         self.step: SchedulingStep | None = None
         """What the last sample added; None before the second one, and while nothing is watched."""
 
     def take(self, sample: SchedulingSample | None, labels: StageLabels) -> None:
         """Subtract the sample before. None: nothing is watched, and nothing known until it is again."""
         if sample is None:
-            self._before, self.step = None, None
+            self._told, self._at_ns, self.step = _Told(), None, None
             self._recent.clear()
+            self._of_pid = {}
             return
-        rows = _rows(sample)
-        if self._before is not None:
-            self.step = self._subtract(sample, rows, labels)
-            self._recent.append(self.step)
-        while self._recent and sample.at_ns - self._recent[0].at_ns >= WINDOW_NS:
+        moved, sums, waits = self._told.advance(sample)
+        if self._at_ns is not None:
+            second = self._second(sample, self._at_ns, sample.keys[moved], sums, waits, labels)
+            self._recent.append(second)
+            self.step = second.step
+        while self._recent and sample.at_ns - self._recent[0].step.at_ns >= WINDOW_NS:
             self._recent.popleft()
-        self._before = {key: (sums, waits) for key, _, sums, waits in rows}
+        self._of_pid = self._by_pid()
         self._at_ns, self._page_fault_epoch = sample.at_ns, sample.page_fault_epoch
 
     @property
     def seconds(self) -> float:
         """Time that the means below cover; 0 before the second sample."""
-        return sum(step.seconds for step in self._recent)
+        return sum(second.step.seconds for second in self._recent)
 
     @property
     def has_page_faults(self) -> bool:
         """Whether page faults were counted all that time."""
-        return bool(self._recent) and all(step.has_page_faults for step in self._recent)
+        return bool(self._recent) and all(second.step.has_page_faults for second in self._recent)
 
     def of_pids(self, pids: Iterable[int]) -> Sums:
         """Sums of these processes together over the window."""
-        wanted = set(pids)
-        return _added(sums for step in self._recent for pid, sums in step.by_pid.items() if pid in wanted)
+        return _added(self._of_pid[pid] for pid in set(pids) & self._of_pid.keys())
 
     def of_all(self) -> Sums:
-        return _added(sums for step in self._recent for sums in step.by_pid.values())
+        return _added(self._of_pid.values())
 
     def of_stages(self) -> dict[tuple[int, int], Added]:
         """(label, modality) → its sums and waits over the window."""
-        found: dict[tuple[int, int], Added] = {}
-        for step in self._recent:
-            for code, added in step.by_stage.items():
-                total = found.setdefault(code, Added())
-                total.sums += added.sums
-                total.waits += added.waits
-        return found
+        if not self._recent:
+            return {}
+        return _by_stage(
+            *_grouped(
+                np.concatenate([second.stages for second in self._recent]),
+                np.concatenate([second.stage_sums for second in self._recent]),
+                np.concatenate([second.stage_waits for second in self._recent]),
+            )
+        )
 
-    def _subtract(self, sample: SchedulingSample, rows: list[_Row], labels: StageLabels) -> SchedulingStep:
-        by_pid: dict[int, Sums] = {}
-        by_stage: dict[tuple[int, int], Added] = {}
-        known = self._before or {}
-        for key, (pid, stage, modality), sums, waits in rows:
-            before = known.get(key)
-            if before is not None and before[0].tobytes() == sums.tobytes():
-                continue  # most keys stand still from one second to the next
-            grew, more = _less(sums, waits, before)
-            if not grew.any():
-                continue
-            by_pid.setdefault(pid, np.zeros(_PLACES))
-            by_pid[pid] += grew
-            added = by_stage.setdefault((labels.label_of(pid, stage), modality), Added())
-            added.sums += grew
-            added.waits += more
+    def _by_pid(self) -> dict[int, Sums]:
+        if not self._recent:
+            return {}
+        pids = np.concatenate([second.pids for second in self._recent])
+        pids, sums = _grouped(pids, np.concatenate([second.pid_sums for second in self._recent]))
+        return dict(zip(pids.tolist(), sums, strict=True))
+
+    def _second(
+        self,
+        sample: SchedulingSample,
+        before_ns: int,
+        keys: NDArray[np.void],
+        sums: Sums,
+        waits: Counts,
+        labels: StageLabels,
+    ) -> _Second:
+        """`sums` (M, 8) and `waits` (M, 242): what the rows of `keys`, which have moved, added."""
+        codes = np.array(
+            [
+                labels.label_of(pid, stage) << 8 | modality
+                for pid, stage, modality in zip(
+                    *(keys[name].tolist() for name in ("tgid", "stage", "modality")), strict=True
+                )
+            ],
+            np.int64,
+        )
+        stages, stage_sums, stage_waits = _grouped(codes, sums, waits)
+        pids, pid_sums = _grouped(keys["tgid"].astype(np.int64), sums)
         epoch = sample.page_fault_epoch
-        is_whole = epoch is not None and epoch == self._page_fault_epoch
-        return SchedulingStep(sample.at_ns, (sample.at_ns - self._at_ns) / 1e9, by_pid, by_stage, is_whole)
+        step = SchedulingStep(
+            sample.at_ns,
+            (sample.at_ns - before_ns) / 1e9,
+            dict(zip(pids.tolist(), pid_sums, strict=True)),
+            _by_stage(stages, stage_sums, stage_waits),
+            epoch is not None and epoch == self._page_fault_epoch,
+        )
+        return _Second(step, stages, stage_sums, stage_waits, pids, pid_sums)
+
+
+class _Told:
+    """What has been told of each row. Most stand still from one second to the next, and mostly the same ones
+    come in the same order: then nothing is searched, and only what moved is copied.
+    """
+
+    def __init__(self) -> None:
+        self._keys = b""
+        self._sums: Sums = np.zeros((0, _PLACES))
+        self._waits: Counts = np.zeros((0, len(_UPPER)), np.uint64)
+
+    def advance(self, sample: SchedulingSample) -> tuple[NDArray[np.intp], Sums, Counts]:
+        """(rows that moved (M,), what their sums grew by (M, 8), and their waits (M, 242)); all of it where a
+        sum fell: then a new process has come by the pid.
+        """
+        keys, sums = sample.keys.tobytes(), _sums(sample)
+        if keys != self._keys:
+            self._find(keys, sample.keys.dtype.itemsize)
+        moved = np.flatnonzero((sums != self._sums).any(axis=1))
+        now, told = sums[moved], self._sums[moved]
+        waits = sample.histograms[sample.stats["histogram_slot"][moved]]
+        told_waits = self._waits[moved]
+        is_new = (now < told).any(axis=1)
+        told[is_new], told_waits[is_new] = 0, 0
+        self._sums, self._waits[moved] = sums, waits
+        return moved, now - told, waits - told_waits
+
+    def _find(self, keys: bytes, size: int) -> None:
+        """What was told of the rows with these keys; nothing of new ones."""
+        place_of = {self._keys[at : at + size]: at // size for at in range(0, len(self._keys), size)}
+        places = np.array(
+            [place_of.get(keys[at : at + size], -1) for at in range(0, len(keys), size)], np.intp
+        )
+        known = places >= 0
+        sums, waits = np.zeros((len(places), _PLACES)), np.zeros((len(places), len(_UPPER)), np.uint64)
+        sums[known], waits[known] = self._sums[places[known]], self._waits[places[known]]
+        self._keys, self._sums, self._waits = keys, sums, waits
 
 
 def wait_quantile(waits: Counts, share: float) -> float:
@@ -149,13 +223,10 @@ def put_scheduling(
         cell["page_fault_rate"] = float(sums[PAGE_FAULTS]) / seconds
 
 
-_Row = tuple[bytes, tuple[int, int, int], Sums, Counts]
-
-
-def _rows(sample: SchedulingSample) -> list[_Row]:
-    """The sample's rows; the histogram's counts are copies, since the next read writes over them."""
-    keys, stats = sample.keys, sample.stats
-    sums = np.zeros((len(keys), _PLACES))
+def _sums(sample: SchedulingSample) -> Sums:
+    """(N, 8), a copy."""
+    stats = sample.stats
+    sums = np.zeros((len(stats), _PLACES))
     sums[:, SLEEP], sums[:, SLEEP_IN_CALL] = stats["sleep_ns"][:, 0], stats["sleep_ns"][:, 1]
     sums[:, WOKEN] = stats["woken_wait_ns"].sum(axis=1)
     sums[:, PREEMPTED] = stats["preempted_wait_ns"].sum(axis=1)
@@ -163,20 +234,24 @@ def _rows(sample: SchedulingSample) -> list[_Row]:
     sums /= 1e9
     sums[:, VOLUNTARY], sums[:, INVOLUNTARY] = stats["voluntary"], stats["involuntary"]
     sums[:, PAGE_FAULTS] = stats["page_faults"]
-    waits = sample.histograms[stats["histogram_slot"]]  # a copy, (N, 242)
-    raw, size = keys.tobytes(), keys.dtype.itemsize
-    columns = (keys[name].tolist() for name in ("tgid", "stage", "modality"))
-    return [
-        (raw[row * size : (row + 1) * size], code, sums[row], waits[row])
-        for row, code in enumerate(zip(*columns, strict=True))
-    ]
+    return sums
 
 
-def _less(sums: Sums, waits: Counts, before: tuple[Sums, Counts] | None) -> tuple[Sums, Counts]:
-    """What came since; all of it where a sum fell: then a new process has come by the pid."""
-    if before is None or (sums < before[0]).any():
-        return sums, waits
-    return sums - before[0], waits - before[1]
+def _grouped(codes: Codes, *rows: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Equal codes (N,) once, ascending, and of each array (N, …) their rows added up."""
+    if not len(codes):
+        return codes, *rows
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+    return codes[first], *(np.add.reduceat(each[order], first, axis=0) for each in rows)
+
+
+def _by_stage(codes: Codes, sums: Sums, waits: Counts) -> dict[tuple[int, int], Added]:
+    return {
+        (code >> 8, code & 0xFF): Added(*added)
+        for code, *added in zip(codes.tolist(), sums, waits, strict=True)
+    }
 
 
 def _added(parts: Iterable[Sums]) -> Sums:

@@ -101,6 +101,18 @@ def test_work_of_several_processes_is_summed_by_label_and_kept_apart_by_pid():
     assert (cell["cpu_wait_threads"], cell["call_sleep_threads"]) == (1, 1)
 
 
+def test_rows_may_come_in_any_order_and_new_ones_between_them():
+    rates = SchedulingRates()
+    first, second = (7, ENCODE, SECOND, 0, 0, 0, {3: 1}), (8, DECODE, 0, SECOND, 0, 0, {4: 5})
+    rates.take(sample(1, first, second), StageLabels())
+    grown = (8, DECODE, 0, 3 * SECOND, 0, 0, {4: 7})
+    rates.take(sample(2, grown, (9, ENCODE, 0, 0, SECOND, 0, {}), first), StageLabels())
+    assert {pid: sums.sum() for pid, sums in rates.step.by_pid.items()} == {8: 2, 9: 1}
+    assert rates.step.by_stage[(DECODE, IMAGE)].waits[4] == 2
+    rates.take(sample(3, first, grown), StageLabels())
+    assert rates.step.by_pid == {} and rates.step.by_stage == {}
+
+
 def test_while_nothing_is_watched_nothing_is_known():
     rates = SchedulingRates()
     rates.take(sample(1, (7, ENCODE, 0, 0, 0, 0, {})), StageLabels())
