@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.detect.baseline import Usual
+from hotstage.grouping import grouped
 from hotstage.stages.pulse import Rows
 
 FEW = 24
@@ -39,7 +40,7 @@ def suspects(spans: Rows, now_ns: int, streams: Mapping[Code, Allowed]) -> Rows:
     if len(spans) <= FEW:
         return spans
     codes = spans["label"].astype(np.int64) << 8 | spans["modality"]
-    known, place = np.unique(codes, return_inverse=True)
+    known, place = grouped(codes)
     limits = {code: _limit_of(*allowed) for code, allowed in streams.items()}
     table = np.array([limits.get((code >> 8, code & 0xFF), _NO_LIMIT) for code in known.tolist()])
     by_size, offset, largest, without, has_size = table[place].T

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import begins, distinct
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.catalogue.spec import Family, Layer
 from hotstage.probes.maps.layout import CALLS_MAX
@@ -189,36 +190,41 @@ class CallRates:
         keys, stats = sample.keys, sample.stats
         wanted = ~self._is_mark[np.minimum(keys["call"], CALLS_MAX - 1)]
         is_driver = wanted & (keys["layer"] == Layer.DRIVER)
-        has_driver = np.isin(keys["tgid"], np.unique(keys["tgid"][is_driver]))
+        has_driver = np.isin(keys["tgid"], distinct(keys["tgid"][is_driver]))
         wanted &= is_driver | ((keys["layer"] == Layer.RUNTIME) & ~has_driver)
         keys, stats = keys[wanted], stats[wanted]
-        distinct, inverse = np.unique(_code_of(keys), return_inverse=True)
+        codes = _code_of(keys)
+        order = codes.argsort(kind="stable")
+        keys, stats, codes = keys.take(order), stats.take(order), codes[order]
+        first = begins(codes)
+        known = codes[first]
         call = np.minimum(keys["call"], CALLS_MAX - 1)
         launches = np.where(self._is_launch[call], stats["count"], 0)
         bare = np.where(keys["stage"] == NO_STAGE, launches, 0)
         waits = [np.where(is_wait[call], stats["total_ns"], 0) for is_wait in self._waits]
         graphs = np.where(self._is_graph[call], stats["count"], 0)
-        totals = np.zeros((len(distinct), len(_COUNTED)), np.int64)
-        for place, values in enumerate(
-            (stats["count"], launches, bare, stats["errors"], stats["errors_oom"], *waits, graphs)
-        ):
-            np.add.at(totals[:, place], inverse, values.astype(np.int64))
-        captured, kernels, unknown = self._graph_work(sample, distinct)
+        totals = np.zeros((len(known), len(_COUNTED)), np.int64)
+        if not len(known):
+            return known, totals
+        counted = (stats["count"], launches, bare, stats["errors"], stats["errors_oom"], *waits, graphs)
+        rows = np.array(counted, np.int64)
+        totals[:, : len(rows)] = np.add.reduceat(rows, first, axis=1).T
+        captured, kernels, unknown = self._graph_work(sample, known)
         totals[:, -3] -= captured
         totals[:, -2], totals[:, -1] = kernels, unknown
-        return distinct, totals
+        return known, totals
 
-    def _graph_work(self, sample: CallSample, distinct: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """(3, distinct) of `distinct` codes: graph launches that were captured, kernels that others replayed,
+    def _graph_work(self, sample: CallSample, known: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """(3, known) of `known` codes: graph launches that were captured, kernels that others replayed,
         and launches of graphs whose kernels nobody knows.
         """
         keys, work = sample.graphs
-        found = np.zeros((3, len(distinct)), np.int64)
-        if not len(distinct):
+        found = np.zeros((3, len(known)), np.int64)
+        if not len(known):
             return found
         code = _code_of(keys)
-        at = np.minimum(np.searchsorted(distinct, code), len(distinct) - 1)
-        is_graph = self._is_graph[np.minimum(keys["call"], CALLS_MAX - 1)] & (distinct[at] == code)
+        at = np.minimum(np.searchsorted(known, code), len(known) - 1)
+        is_graph = self._is_graph[np.minimum(keys["call"], CALLS_MAX - 1)] & (known[at] == code)
         for row, name in enumerate(("captured", "kernels", "unknown")):
             np.add.at(found[row], at[is_graph], work[name][is_graph].astype(np.int64))
         return found
@@ -249,10 +255,13 @@ def _labelled(codes: NDArray[np.uint64], labels: StageLabels) -> NDArray[np.uint
 
 def _summed(codes: NDArray[np.uint64], grew: NDArray[np.int64]) -> Iterable[tuple[int, Counts]]:
     """Rows of one code added up."""
-    distinct, inverse = np.unique(codes, return_inverse=True)
-    sums = np.zeros((len(distinct), grew.shape[1]), np.int64)
-    np.add.at(sums, inverse, grew)
-    return ((code, Counts(*row)) for code, row in zip(distinct.tolist(), sums.tolist(), strict=True))
+    if not len(codes):
+        return ()
+    order = codes.argsort(kind="stable")
+    codes = codes[order]
+    first = begins(codes)
+    sums = np.add.reduceat(grew[order], first, axis=0)
+    return ((code, Counts(*row)) for code, row in zip(codes[first].tolist(), sums.tolist(), strict=True))
 
 
 def _code_of(keys: NDArray[np.void]) -> NDArray[np.uint64]:

@@ -10,6 +10,7 @@ import numpy as np
 from hotstage.frame.latency_types import Component, ComponentKind, Components, Source
 from hotstage.frame.rolling import Floats, Rows, nearest_ranks
 from hotstage.frame.timing_rows import GAPS, KERNEL_WAITS
+from hotstage.grouping import distinct
 from hotstage.stages.labels import OwnNames, own_stage_name
 from hotstage.stages.lora import MODULES
 from hotstage.stages.stage import Stage, stage_name
@@ -138,6 +139,6 @@ def _own_slots(rows: Rows) -> list[tuple[int, int, int]]:
     for slot in range(PINNED, rows["stages"].shape[1]):
         is_used = ~np.isnan(rows["stages"][:, slot])
         if is_used.any():
-            pairs = np.unique(rows["pid"][is_used].astype(np.int64) << 8 | rows["stage_ids"][is_used, slot])
+            pairs = distinct(rows["pid"][is_used].astype(np.int64) << 8 | rows["stage_ids"][is_used, slot])
             found |= dict.fromkeys((int(pair) >> 8, slot, int(pair) & 0xFF) for pair in pairs)
     return list(found)

@@ -12,6 +12,7 @@ import numpy as np
 
 from hotstage.frame.call_rates import WAITS
 from hotstage.frame.entity import Entity, EntityKind
+from hotstage.grouping import first_of_each
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.stages.labels import StageLabels
 from hotstage.stages.pulse import Rows
@@ -55,6 +56,6 @@ def _oldest(threads: Rows) -> Iterator[tuple[int, int, int, int, int]]:
     for shift, part in ((16, threads["stage"]), (8, threads["modality"])):
         codes |= part[inside].astype(np.uint64) << np.uint64(shift)
     codes |= columns[inside]
-    codes, first = np.unique(codes, return_index=True)
+    codes, first = first_of_each(codes)
     for code, since_ns in zip(codes.tolist(), threads["since_ns"][inside[first]].tolist(), strict=True):
         yield code >> 24, code >> 16 & 0xFF, code >> 8 & 0xFF, code & 0xFF, since_ns

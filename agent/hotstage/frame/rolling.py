@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import begins, grouped
+
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -46,12 +48,13 @@ def nearest_ranks(codes: Codes, values: Floats, shares: tuple[float, ...]) -> di
         return {}
     order = np.lexsort((values, codes))
     codes, values = codes[order], values[order]
-    distinct, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    ranks = np.ceil(np.outer(counts, shares) - 1e-9).astype(np.int64) - 1  # (groups, shares)
+    first = begins(codes)
+    counts = np.diff(first, append=len(codes))
+    ranks = np.ceil(counts[:, None] * np.array(shares) - 1e-9).astype(np.int64) - 1  # (groups, shares)
     picked = values[first[:, None] + np.maximum(ranks, 0)]
     return {
-        int(code): (int(count), picked[row])
-        for row, (code, count) in enumerate(zip(distinct, counts, strict=True))
+        code: (count, row)
+        for code, count, row in zip(codes[first].tolist(), counts.tolist(), picked, strict=True)
     }
 
 
@@ -59,6 +62,6 @@ def sums(codes: Codes, weights: Floats | None = None) -> dict[int, float]:
     """Count, or sum of weights, per code."""
     if len(codes) == 0:
         return {}
-    distinct, inverse = np.unique(codes, return_inverse=True)
-    totals = np.bincount(inverse, weights=weights, minlength=len(distinct))
-    return dict(zip(distinct.tolist(), totals.tolist(), strict=True))
+    known, group = grouped(codes)
+    totals = np.bincount(group, weights=weights, minlength=len(known))
+    return dict(zip(known.tolist(), totals.tolist(), strict=True))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import begins
 from hotstage.probes.maps.histograms import slot_upper_seconds
 from hotstage.probes.samples import SchedulingSample
 from hotstage.stages.labels import StageLabels
@@ -243,7 +244,7 @@ def _grouped(codes: Codes, *rows: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         return codes, *rows
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
-    first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+    first = begins(codes)
     return codes[first], *(np.add.reduceat(each[order], first, axis=0) for each in rows)
 
 

@@ -16,6 +16,7 @@ from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.heat import fill_heat
 from hotstage.frame.request_costs import RequestCosts
 from hotstage.frame.rolling import Codes, Rolling, Rows, nearest_ranks, sums
+from hotstage.grouping import first_of_each
 from hotstage.stages.names import OTHER
 from hotstage.stages.pulse import NameTable, Pulse
 from hotstage.stages.spans import OUTCOME_CANCELLED, OUTCOME_ERROR, OUTCOME_LOST, OUTCOME_REFUSED
@@ -288,8 +289,8 @@ def _namer(kind: EntityKind, names: NameTable) -> Callable[[int], Entity]:
 def _oldest(codes: Codes, since_ns: Rows, now_ns: int) -> dict[int, float]:
     """Age in seconds of the oldest per code."""
     order = np.argsort(since_ns, kind="stable")
-    distinct, first = np.unique(codes[order], return_index=True)
+    known, first = first_of_each(codes[order])
     return {
-        int(code): age_seconds(int(since), now_ns)
-        for code, since in zip(distinct, since_ns[order][first], strict=True)
+        code: age_seconds(since, now_ns)
+        for code, since in zip(known.tolist(), since_ns[order][first].tolist(), strict=True)
     }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import grouped
 from hotstage.probes.catalogue.spec import Direction
 from hotstage.probes.copies import DIRECTIONS, directions
 from hotstage.probes.maps.conflict import TEXT, VISUAL, TokenBasis
@@ -62,7 +63,7 @@ def of_requests(rows: NDArray[np.void]) -> dict[int, Demand]:
         np.where(rows["stage_mask"] & _VISUAL_BITS, 0, visual),
         np.where(rows["stage_mask"] & _TEXT_BITS, 0, whole),
     )
-    pids, place = np.unique(rows["tgid"], return_inverse=True)
+    pids, place = grouped(rows["tgid"])
     sums = np.stack([np.bincount(place, column, len(pids)) for column in columns], axis=1)
     possible: NDArray[np.bool_] = np.all((sums >= 0) & (sums <= MOST_TOKENS), axis=1)
     whole_sums = np.where(possible[:, None], sums, 0).astype(np.int64)

@@ -15,6 +15,7 @@ from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.latency_types import Latency, LatencyPart, TokenLatency
 from hotstage.frame.rolling import Floats, Rows, nearest_ranks
 from hotstage.frame.timing_rows import GAPS
+from hotstage.grouping import distinct
 from hotstage.stages.first_token import BASES
 from hotstage.stages.labels import OwnNames, own_stage_name
 from hotstage.stages.stage import STAGE_SLOTS, Stage, modality_name, stage_name
@@ -29,7 +30,7 @@ def latency_table(
     rows: Rows, tokens: Rows, window_seconds: float, min_samples: int, names: OwnNames
 ) -> Latency:
     """TIMING_DTYPE and TOKENS_DTYPE of one window → the table, `names` as in `component_table`."""
-    codes = np.unique(rows["modality"]).tolist()
+    codes = distinct(rows["modality"]).tolist()
     return Latency(
         window_seconds,
         _latency(_ALL, rows, tokens, min_samples, names),
@@ -60,7 +61,7 @@ def fill_token_latency(tokens: Rows, min_samples: int, cells: dict[Entity, dict[
                 Entity(EntityKind.modality, modality=modality_name(code)),
                 tokens[tokens["modality"] == code],
             )
-            for code in np.unique(tokens["modality"]).tolist()
+            for code in distinct(tokens["modality"]).tolist()
         ),
     ):
         for name in ("ttft", "itl"):

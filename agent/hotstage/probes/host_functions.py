@@ -15,9 +15,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from hotstage.errors import HotstageError
+from hotstage.grouping import distinct
 from hotstage.probes.discovery.elf import ElfError, read_layout
 from hotstage.probes.discovery.elf_symbols import functions_at
 from hotstage.probes.discovery.libraries import open_mapped
@@ -81,7 +80,7 @@ class HostFunctions:
                     name_hash = names.keep_symbol(pid, address, name)
                     functions.name_host_function(pid, address, name_hash, name)
         unnamed = names.take_unnamed(LOOKED_AT)
-        for pid in np.unique(unnamed["tgid"]).tolist():
+        for pid in distinct(unnamed["tgid"]).tolist():
             if pid in self._waiting:
                 continue  # the next look takes up what its launches ask for meanwhile
             addresses = unnamed["name_hash"][unnamed["tgid"] == pid].tolist()

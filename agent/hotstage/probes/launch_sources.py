@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import grouped
 from hotstage.probes.maps.layout import NO_STAGE, Source
 
 
@@ -51,7 +52,7 @@ def of_threads(threads: NDArray[np.void]) -> list[LaunchSources]:
 
 def by_process(threads: NDArray[np.void]) -> dict[int, LaunchSources]:
     """Sums of THREAD_DTYPE (T,) by pid."""
-    pids, slots = np.unique(threads["tgid"], return_inverse=True)
+    pids, slots = grouped(threads["tgid"])
     sums = np.zeros((5, len(pids)), np.int64)
     for total, column in zip(sums, _columns(threads), strict=True):
         np.add.at(total, slots, column)

@@ -14,6 +14,7 @@ from math import isnan
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import distinct
 from hotstage.probes.coverage import LibraryState, ProcessCoverage
 from hotstage.probes.fragmentation import Basis as TorchBasis
 from hotstage.probes.fragmentation import Fragmentation
@@ -97,7 +98,7 @@ class Ledger:
         live = sums["live_bytes"]
         held = np.isin(keys["kind"], FOR_GPUS) & (live > 0) & (live <= MOST_BYTES)
         with self._lock:
-            self._ended_processes += len(np.unique(keys["tgid"][held]))
+            self._ended_processes += len(distinct(keys["tgid"][held]))
             self._ended_bytes += sum(live[held].tolist())
 
     def _exact(self) -> dict[tuple[int, int], Estimate]:

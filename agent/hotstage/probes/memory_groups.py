@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import grouped
 from hotstage.probes.maps.ledger import Pair
 from hotstage.probes.memory_sample import AGE_EDGES_SECONDS, FOR_GPUS, PAGE_BYTES, PAGE_ROW_DTYPE, POINTERS
 
@@ -58,11 +59,11 @@ class AllocationGroups:
         since_ns, sizes = rows["since_ns"][order], rows["bytes"][order]
         codes = (keys["tgid"].astype(np.uint64) << np.uint64(32) | _places(rows))[order]
         # Few differ in process, kind, device, stage or modality: all below is decided once for each of these.
-        sorts, sort_of = np.unique(codes, return_inverse=True)
-        sort_of = _small(sort_of, len(sorts))
+        sorts, group_of = grouped(codes)
+        sort_of = _small(group_of, len(sorts))
         tgid, kind, device, stage, modality = _parts(sorts)
         self.by_kind = _table(_code(tgid, kind, device), sort_of, since_ns)
-        self._owners, owner_of = np.unique(_code(tgid, device), return_inverse=True)
+        self._owners, owner_of = grouped(_code(tgid, device))
         is_pointer = _ARE_POINTERS[kind][sort_of] & (sizes > 0)
         self.pages = _page_rows(
             self._owners,
@@ -131,7 +132,7 @@ def _small(groups: NDArray[np.intp], count: int) -> NDArray[np.integer]:
 def _table(codes: NDArray[np.uint64], sort_of: NDArray[np.integer], since_ns: NDArray[np.uint64]) -> AgeTable:
     """`codes` (S,) of each sort of allocation, `sort_of` (A,) and `since_ns` (A,), the oldest first."""
     there = np.bincount(sort_of, minlength=len(codes)) > 0
-    groups, group_of = np.unique(codes[there], return_inverse=True)
+    groups, group_of = grouped(codes[there])
     place = np.zeros(len(codes), sort_of.dtype)
     place[there] = group_of
     return AgeTable(groups, place[sort_of], since_ns)

@@ -22,6 +22,7 @@ from msgspec import Meta, Struct, structs
 from numpy.typing import NDArray
 
 from hotstage.errors import HotstageError
+from hotstage.grouping import distinct
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.discovery.elf import ElfError, read_layout
 from hotstage.probes.discovery.elf_symbols import functions_at
@@ -200,7 +201,7 @@ class StackWatch:
         rows = self._maps.drain_stacks()
         # This process is nobody's server: it calls what measures the probes' cost, and NVML
         rows = self.book.unknown(rows[rows["tgid"] != self._own_pid])
-        for pid in np.unique(rows["tgid"]).tolist():
+        for pid in distinct(rows["tgid"]).tolist():
             mine = rows[rows["tgid"] == pid]
             if pid in self._waiting or len(self._waiting) >= LOOKED_AT:
                 self.book.take(mine, {})

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import grouped
 from hotstage.probes.catalogue import calls_by_id, layers_by_id
 from hotstage.probes.catalogue.spec import Family, Layer
 from hotstage.probes.copies import CopyBook
@@ -166,7 +167,7 @@ def _open_calls(threads: NDArray[np.void]) -> list[tuple[int, int, int]]:
 
 def _grouped(packed: NDArray[np.uint64], counts: NDArray[np.uint64]) -> list[tuple[int, int, int]]:
     """Equal `pid << 16 | call` added up; exact, in integers."""
-    groups, index = np.unique(packed, return_inverse=True)
+    groups, index = grouped(packed)
     sums = np.zeros(len(groups), np.uint64)
     np.add.at(sums, index, counts)
     return [

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import first_of_each, grouped
 from hotstage.stages.lives import Lives
 from hotstage.stages.pulse import Rows
 from hotstage.stages.spans import PROCESS_DTYPE
@@ -112,7 +113,7 @@ class _Threads:
         same_threads = np.array_equal(tids, self._tids)
         told = self._told if same_threads else self._told_of(tids)
         if not (same_threads and np.array_equal(tgids, self._tgids)):
-            pids, self._slot = np.unique(tgids, return_inverse=True)
+            pids, self._slot = grouped(tgids)
             self._pids = pids.tolist()
         # Less than told: the tid is another thread now.
         grew = total - (total if self._is_first else np.where(told > total, np.uint64(0), told))
@@ -125,7 +126,7 @@ class _Threads:
         if len(inside) == 0:
             return
         inside = inside[np.argsort(threads["since_ns"][inside], kind="stable")]
-        slots, first = np.unique(self._slot[inside], return_index=True)
+        slots, first = first_of_each(self._slot[inside])
         oldest = inside[first]
         columns = (threads[name][oldest].tolist() for name in _CALL_COLUMNS)
         for slot, call in zip(slots.tolist(), zip(*columns, strict=True), strict=True):

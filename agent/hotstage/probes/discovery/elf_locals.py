@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import distinct
 from hotstage.probes.discovery.elf import ElfFile, Symbol
 from hotstage.probes.discovery.elf_budget import Budget
 from hotstage.probes.discovery.elf_sections import SYMBOL_TABLE, Section, read_sections
@@ -49,7 +50,7 @@ def local_functions(fd: int, elf: ElfFile, names: Collection[str]) -> dict[str, 
     for name in names:
         copies = functions[np.isin(functions["name"], places[name])]
         count = 0
-        for copy in np.unique(copies["value"]):
+        for copy in distinct(copies["value"]):
             offset = _code_offset(elf, int(copy))
             if offset is not None:
                 count += 1

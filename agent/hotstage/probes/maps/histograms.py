@@ -12,6 +12,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import distinct
 from hotstage.probes import bpf
 from hotstage.probes.maps.layout import (
     HISTOGRAM_FIRST_EXPONENT,
@@ -50,7 +51,7 @@ class HistogramSlots:
     def recycle(self, slots: NDArray[np.uint32]) -> None:
         """Zero these slots and offer them again. Their keys must be gone from `call_stats` before."""
         blank = bytes(HISTOGRAM_SLOTS * 8)
-        for slot in np.unique(slots[slots != 0]).tolist():
+        for slot in distinct(slots[slots != 0]).tolist():
             bpf.update(self._fd, struct.pack("<I", slot), blank)
             self.copied[slot] = 0
             self._offer(slot)

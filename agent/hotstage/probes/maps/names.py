@@ -15,6 +15,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import distinct
 from hotstage.probes import bpf
 from hotstage.probes.maps.layout import GRAPH_HANDLE, EventKind
 from hotstage.probes.maps.reader import HashReader
@@ -104,7 +105,7 @@ class NamesMaps:
     def take_unnamed(self, most_processes: int) -> NDArray[np.void]:
         """KERNEL_KEY_DTYPE (N,) of launched host functions without a name, of so many processes at most."""
         keys = self._unnamed.read()[0].copy()
-        chosen = np.unique(keys["tgid"])[:most_processes]
+        chosen = distinct(keys["tgid"])[:most_processes]
         return keys[np.isin(keys["tgid"], chosen)]
 
     def drop_unnamed(self, pid: int, addresses: Collection[int]) -> None:

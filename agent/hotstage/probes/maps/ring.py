@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.grouping import distinct
 from hotstage.probes.bpf import map_info
 
 _PAGE = mmap.PAGESIZE
@@ -111,7 +112,7 @@ def _sort_by_kind(
     heads = rows[:, : _HEADER_BYTES + 4].copy()
     is_kept = heads[:, 3] & (_DISCARDED >> 24) == 0
     kinds = heads[:, _HEADER_BYTES:].copy().view("<u4")[:, 0]
-    present = kinds[:1] if (kinds == kinds[0]).all() else np.unique(kinds)
+    present = kinds[:1] if (kinds == kinds[0]).all() else distinct(kinds)
     for kind in present.tolist():
         width = dtypes[kind].itemsize if kind in dtypes else length + 1
         if length < width:

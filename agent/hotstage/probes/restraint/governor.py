@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotstage.config.governor import GovernorConfig
+from hotstage.grouping import distinct
 from hotstage.probes.catalogue import calls_by_id
 from hotstage.probes.catalogue.spec import Effect
 from hotstage.probes.loader.base import PointKind
@@ -154,7 +155,7 @@ class CallClasses:
         found: dict[int, Hits] = {}
         call = np.minimum(keys["call"], CALLS_MAX - 1)
         is_launch, is_kept = self._launch[call], self._kept[call]
-        for pid in np.unique(keys["tgid"]).tolist():
+        for pid in distinct(keys["tgid"]).tolist():
             mine = keys["tgid"] == pid
             counts, calls = stats["count"][mine], call[mine]
             slow = np.isin(calls, np.fromiter(stepped(pid), np.uint16))
