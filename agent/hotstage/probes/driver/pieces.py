@@ -74,6 +74,9 @@ class Piece:
         self.events = tuple(events)
         self._compiled = compiled
         self._ring = RingReader(compiled.maps["driver_events"])
+        self._counts = HashReader(
+            compiled.maps["event_counts"], layout.EVENT_INDEX_DTYPE, layout.EVENT_COUNT_DTYPE
+        )
         self._readers = {
             name: HashReader(fd, *DTYPES[name]) for name, fd in compiled.maps.items() if name in DTYPES
         }
@@ -82,11 +85,12 @@ class Piece:
         """Records since the last call, by kind; dtypes: `maps.driver.RECORDS`."""
         return self._ring.drain(layout.RECORDS)
 
-    def hits(self, event: Event) -> tuple[int, int]:
-        """(how often it fired, when last as CLOCK_MONOTONIC ns, 0: never)."""
-        key = struct.pack("<I", index_of(event))
-        hits, last_ns = struct.unpack("<QQ", bpf.lookup(self._fd("event_counts"), key, 16) or bytes(16))
-        return hits, last_ns
+    def hits(self) -> dict[str, tuple[int, int]]:
+        """Its events → (how often each fired, when last as CLOCK_MONOTONIC ns, 0: never)."""
+        keys, counts = self._counts.read()
+        columns = (keys["index"].tolist(), counts["hits"].tolist(), counts["last_ns"].tolist())
+        found = {index: (hits, last_ns) for index, hits, last_ns in zip(*columns, strict=True)}
+        return {event.event: found.get(index_of(event), (0, 0)) for event in self.events}
 
     def lost(self) -> int:
         """What found its map or the ring full."""

@@ -148,7 +148,8 @@ class DriverWatch:
             now_ns = self._clock.monotonic_ns()
             stats, opened = self._rows("timelines"), self._rows("open_fences")
             waits, memory, ioctls = map(self._rows, ("fence_waits", "gpu_memory", "ioctl_stats"))
-            events = tuple(self._event(event) for event in TABLE)
+            hits = {name: found for piece in self._attached.pieces for name, found in piece.hits().items()}
+            events = tuple(self._event(event, hits.get(event.event)) for event in TABLE)
             kills, is_told = self._is_attached("oom:mark_victim"), self._attached.lack is None
             ring_rows = self._rows("ring_submits")
             return DriverReport(
@@ -347,9 +348,6 @@ class DriverWatch:
             return found[0]
         return np.concatenate([keys for keys, _ in found]), np.concatenate([values for _, values in found])
 
-    def _piece_of(self, event: Event) -> Piece | None:
-        return next((piece for piece in self._attached.pieces if event in piece.events), None)
-
     def _is_attached(self, name: str) -> bool:
         return any(event.event == name for piece in self._attached.pieces for event in piece.events)
 
@@ -359,18 +357,18 @@ class DriverWatch:
             return self._oom_kills_total
         return next(each.hits for each in events if each.event == "oom:mark_victim")
 
-    def _event(self, event: Event) -> EventReport:
-        piece = self._piece_of(event)
-        hits, last_ns = piece.hits(event) if piece else (None, None)
+    def _event(self, event: Event, counted: tuple[int, int] | None) -> EventReport:
+        """`counted`: its hits and when the last one was, 0: never; None unless it is attached."""
+        hits, last_ns = counted or (None, None)
         return EventReport(
             event=event.event,
             logical=event.logical,
             gives=event.gives,
-            state=EventState.ATTACHED if piece else self._state_of(event),
+            state=self._state_of(event) if counted is None else EventState.ATTACHED,
             hits=hits,
             last_ns=last_ns or None,
-            since_ns=self._since_ns.get(event.event) if piece else None,
-            reason=None if piece else self._reason_of(event),
+            since_ns=None if counted is None else self._since_ns.get(event.event),
+            reason=self._reason_of(event) if counted is None else None,
         )
 
     def _state_of(self, event: Event) -> EventState:

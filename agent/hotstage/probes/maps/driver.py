@@ -11,6 +11,7 @@ EVENTS_MAX = 32
 NAME = 32
 UNKNOWN = (1 << 64) - 1
 
+EVENT_INDEX_DTYPE = np.dtype([("index", "<u4")])
 EVENT_COUNT_DTYPE = np.dtype([("hits", "<u8"), ("last_ns", "<u8")])
 RING_DTYPE = np.dtype([("name", f"S{NAME}")])
 COUNT_DTYPE = np.dtype([("count", "<u8")])

@@ -28,8 +28,8 @@ class Piece:
 
     def read(self, name): ...
 
-    def hits(self, event):
-        return 3, 0
+    def hits(self):
+        return {event.event: (3, 0) for event in self.events}
 
     def lost(self):
         return 0
