@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from hotstage.host.containers import container_of
 from hotstage.probes.discovery.processes import ProcessId, ProcessTable, printable
+from hotstage.small_files import read_small
 
 REREAD_NS = 5_000_000_000
 """How old a name may be."""
@@ -132,8 +133,7 @@ class FactsBook:
 
     def _bytes(self, path: str) -> bytes:
         try:
-            with (self._table.root / path).open("rb") as file:
-                return file.read(COMMAND_BYTES)
+            return read_small(f"{self._table.root}/{path}", COMMAND_BYTES)
         except OSError:
             return b""
 

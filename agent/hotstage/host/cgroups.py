@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from hotstage.small_files import text_of
+
 RESOURCES = ("cpu", "memory", "io")
 EVENTS = ("high", "max", "oom", "oom_kill")
 
@@ -169,8 +171,4 @@ def _number(text: str | None) -> float:
 
 
 def _text(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            return opened.read(_BYTES_LIMIT).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return text_of(file, _BYTES_LIMIT)

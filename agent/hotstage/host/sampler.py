@@ -16,6 +16,7 @@ from pathlib import Path
 from hotstage.clock import Clock
 from hotstage.host.limits import Limits, read_limits
 from hotstage.host.samples import HostSample, PressureSample, ProcessLoad
+from hotstage.small_files import text_of
 
 PROCESSES_LIMIT = 1024
 LIMITS_AGE_NS = 30_000_000_000
@@ -150,10 +151,7 @@ class HostSampler:
         return limits
 
     def _text(self, name: str) -> str:
-        try:
-            return (self._proc / name).read_text("utf-8", "replace")
-        except OSError:
-            return ""
+        return text_of(f"{self._proc}/{name}")
 
 
 def _tightest(limit: float | None, whole_host: float) -> float:

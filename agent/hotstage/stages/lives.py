@@ -10,13 +10,15 @@ import os
 import select
 from pathlib import Path
 
+from hotstage.small_files import read_small
+
 _HELD_MAX = 128
 
 
 def process_is_alive(pid: int, proc_root: Path = Path("/proc")) -> bool:
     """Whether the process runs: one that is gone or a zombie does not. Unreadable counts as alive."""
     try:
-        fields = (proc_root / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        fields = read_small(f"{proc_root}/{pid}/stat").rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return False
     except OSError:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hotstage.small_files import read_small
+
 MAPS_BYTES_LIMIT = 16 << 20
 """Bytes of one process's `maps` that are read: a hostile process can have 65,530 mappings with 4 KiB names.
 """
@@ -76,7 +78,7 @@ class ProcessTable:
         forbids to be dumped.
         """
         try:
-            status = (self.root / str(pid) / "status").read_bytes()
+            status = read_small(f"{self.root}/{pid}/status")
             return int(status.partition(b"\nUid:")[2].split(maxsplit=1)[0])
         except (OSError, ValueError, IndexError):
             return None
@@ -84,7 +86,7 @@ class ProcessTable:
     def identity(self, pid: int) -> ProcessId | None:
         """This life of `pid`; None when it is gone or a zombie (whose memory and libraries are gone)."""
         try:
-            stat = (self.root / str(pid) / "stat").read_bytes()
+            stat = read_small(f"{self.root}/{pid}/stat")
         except OSError:
             return None
         return parse_identity(pid, stat)
@@ -93,7 +95,7 @@ class ProcessTable:
         """True while any thread of this very life of the process runs: its leader may have ended before."""
         folder = self.root / str(process.pid)
         try:
-            stat = (folder / "stat").read_bytes()
+            stat = read_small(folder / "stat")
             threads = [entry.name for entry in (folder / "task").iterdir()]
         except OSError:
             return False
@@ -103,14 +105,14 @@ class ProcessTable:
 
     def _is_running(self, stat: Path) -> bool:
         try:
-            return _state(stat.read_bytes()) not in _DEAD_STATES
+            return _state(read_small(stat)) not in _DEAD_STATES
         except OSError:
             return False
 
     def name(self, pid: int) -> str:
         """The command name as the kernel keeps it (15 bytes); empty when the process is gone."""
         try:
-            raw = (self.root / str(pid) / "comm").read_bytes()
+            raw = read_small(f"{self.root}/{pid}/comm")
         except OSError:
             return ""
         return printable(raw.rstrip(b"\n").decode("utf-8", "replace"))

@@ -25,6 +25,7 @@ from hotstage.probes.maps.layout import CALLS_MAX
 from hotstage.probes.maps.levels import Level
 from hotstage.probes.restraint.costs import Costs
 from hotstage.probes.restraint.steps import Judged, Steps
+from hotstage.small_files import read_small
 
 _LEAST_CPU_TICKS = 5
 """CPU time comes in ticks of mostly 10 ms: below five of them a share is a guess."""
@@ -258,7 +259,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 def cpu_of(proc_root: Path, pid: int) -> tuple[int, int] | None:
     """(start time in ticks, user + system time in ns) of a process; None when it has gone."""
     try:
-        fields = (proc_root / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        fields = read_small(f"{proc_root}/{pid}/stat").rpartition(b")")[2].split()
         return int(fields[19]), (int(fields[11]) + int(fields[12])) * (_NS // _TICKS_PER_SECOND)
     except (OSError, IndexError, ValueError):
         return None
