@@ -8,7 +8,7 @@ The runtime, Triton and PyTorch fill their tables this way, by (name, version, f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hotstage.probes.catalogue.cuda_driver import CUDA_DRIVER
@@ -25,12 +25,12 @@ _ABI = re.compile(r"_v\d+$")
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """One answer: `symbols` are the exported names at the address, empty for an internal one."""
+    """One answer: `symbol` is the first exported name at the address, None for an internal one."""
 
     name: str
     version: int
     flags: int
-    symbols: tuple[str, ...]
+    symbol: str | None
     is_probed: bool
 
 
@@ -56,13 +56,14 @@ def replay(subject: Subject, elf: ElfFile, driver_version: int | None) -> list[H
         return None
     names = asked_names()
     rows = subject.addresses(look_up, names, asked_versions(driver_version))
-    by_offset = _names_by_offset(elf)
+    exported: dict[int | None, str] = {}
+    for symbol, function in elf.functions.items():
+        exported.setdefault(function.offset, symbol)
     probed = {elf.functions[symbol].offset for symbol in CUDA_DRIVER.by_symbol() if symbol in elf.functions}
     handed = []
     for index, version, flags, address in rows:
         offset = _file_offset(elf, address)
-        symbols = by_offset.get(offset, ()) if offset is not None else ()
-        handed.append(Handed(names[index], version, flags, symbols, offset in probed))
+        handed.append(Handed(names[index], version, flags, exported.get(offset), offset in probed))
     return handed
 
 
@@ -70,9 +71,9 @@ def summary(handed: Iterable[Handed], driver_version: int | None) -> AddressAudi
     """The audit of these answers, for coverage."""
     answers = list(handed)
     newest = driver_version or VERSIONS[-1]
-    internal = {f"{each.name} {each.version} flags {each.flags}" for each in answers if not each.symbols}
+    internal = {f"{each.name} {each.version} flags {each.flags}" for each in answers if each.symbol is None}
     unprobed = {
-        each.symbols[0] for each in answers if each.symbols and not each.is_probed and each.version == newest
+        each.symbol for each in answers if each.symbol and not each.is_probed and each.version == newest
     }
     return AddressAudit(
         asked=2 * len(asked_names()) * len(asked_versions(driver_version)),
@@ -80,13 +81,6 @@ def summary(handed: Iterable[Handed], driver_version: int | None) -> AddressAudi
         internal=tuple(sorted(internal)[:NAMES_SHOWN_LIMIT]),
         unprobed=tuple(sorted(unprobed)[:NAMES_SHOWN_LIMIT]),
     )
-
-
-def _names_by_offset(elf: ElfFile) -> Mapping[int, tuple[str, ...]]:
-    names: dict[int, tuple[str, ...]] = {}
-    for name, function in elf.functions.items():
-        names[function.offset] = (*names.get(function.offset, ()), name)
-    return names
 
 
 def _file_offset(elf: ElfFile, address: int) -> int | None:

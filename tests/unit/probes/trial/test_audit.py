@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from support.driver_library import INTERNAL_STREAM_WAIT, build_driver, parse_driver
@@ -48,6 +49,24 @@ def test_an_exported_answer_that_nobody_catalogued_is_named(tmp_path: Path) -> N
     )
     assert found is not None
     assert (found.internal, found.unprobed) == ((), ("cuDriverGetVersion",))
+
+
+def test_a_hundred_thousand_names_at_one_address_cost_no_more_than_one_look_at_each(tmp_path: Path) -> None:
+    parsed, _ = parse_driver(build_driver(tmp_path))
+    functions = parsed.elf.functions
+    one = functions["cuLaunchKernel"]
+    forged = {f"name_{i}": replace(one, name=f"name_{i}") for i in range(100_000)}
+    try:
+        with Subject(parsed.library.fd, time.monotonic_ns() + 10**10, time.monotonic_ns) as subject:
+            subject.wait_loaded()
+            began = time.thread_time()
+            handed = audit.replay(subject, replace(parsed.elf, functions=forged | dict(functions)), 12040)
+            took = time.thread_time() - began
+    finally:
+        os.close(parsed.library.fd)
+    assert handed is not None
+    assert {each.symbol for each in handed} == {"name_0", "cuMemAlloc_v2"}
+    assert took < 1.0, f"{took:.2f} s of a CPU"
 
 
 def test_versions_end_with_the_drivers_own() -> None:
