@@ -135,11 +135,12 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryHealth:
-    """What the search for processes could not see; all but `stuck` count up from the start.
+    """What the search for processes could not see; all but `stuck` and `held_back` count up from the start.
 
     `stuck`: look-ups that hang right now; `abandoned`: ever given up; `lost_records`: side-band records
     dropped by the kernel, after which everything was scanned again; `truncated`: processes with more
-    mappings than are read; `limited`: libraries beyond what one user may have attached.
+    mappings than are read; `limited`: libraries beyond what one user may have attached; `held_back`: look-ups
+    that wait right now because those of their user have taken too much of a processor.
     """
 
     stuck: int
@@ -148,6 +149,7 @@ class DiscoveryHealth:
     truncated: int
     rescans: int
     limited: int
+    held_back: int
 
 
 @dataclass(frozen=True, slots=True)

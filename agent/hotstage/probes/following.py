@@ -112,6 +112,7 @@ class Following:
             truncated=watch.truncated_maps,
             rescans=watch.rescans,
             limited=self.books.limited,
+            held_back=watch.held_back,
         )
 
     @property

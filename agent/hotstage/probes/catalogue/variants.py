@@ -13,7 +13,7 @@ from functools import cache
 
 from hotstage.probes.catalogue.spec import LibrarySpec
 
-_NAME = re.compile(r"(?P<base>.+?)(?:_v(?P<version>\d+))?(?P<stream>_ptsz|_ptds)?$")
+_NAME = re.compile(r"(?P<base>.+?)(?:_v(?P<version>\d+))?(?P<stream>_ptsz|_ptds)?$", re.DOTALL)
 _EXTENSIONS = ("ExC", "Ex", "Config")
 
 

@@ -128,6 +128,9 @@ def open_library(proc_root: Path, pid: int, mapping: Mapping) -> ParsedLibrary:
     except (ElfError, OSError) as error:
         os.close(fd)
         raise AttachError(f"refused: {error}", path=shown) from error
+    except BaseException:  # nobody foresaw it: the file is let go all the same
+        os.close(fd)
+        raise
     library = OpenLibrary(
         fd=fd,
         path=shown,

@@ -3,8 +3,8 @@
 their own.
 
 A look-up past its deadline is abandoned: its thread is left behind until the kernel lets go of it, its
-place (the file system it hangs on) is refused meanwhile, and it is counted. Knows nothing of processes or
-libraries.
+place (the file system it hangs on) is refused meanwhile, and it is counted. Users take turns (`turns.py`).
+Knows nothing of processes or libraries.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from hotstage.probes.discovery.turns import WAITING_LIMIT, Turns
+
 STUCK_LIMIT = 16
 """Abandoned threads that may exist at a time; past that, nothing new is looked up until one comes back."""
 _WORKERS = 4
+_HELD_BACK_SECONDS = 0.1
+"""Between two looks at whether a user whose look-ups wait has paid back enough."""
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +47,7 @@ class _Job:
     place: Hashable
     work: Callable[[], Any]
     discard: Callable[[Any], None]
+    user: int | None
     started_ns: int = 0
     is_abandoned: bool = False
 
@@ -59,6 +65,7 @@ class Lookups:
         self._now_ns = now_ns
         self._lock = threading.Condition()
         self._waiting: deque[_Job] = deque()
+        self._turns = Turns(now_ns)
         self._done: deque[tuple[Outcome, _Job]] = deque()
         self._running: list[_Job] = []
         self._stuck_places: list[Hashable] = []
@@ -80,22 +87,35 @@ class Lookups:
         with self._lock:
             return len(self._stuck_places)
 
+    @property
+    def held_back(self) -> int:
+        """Look-ups that wait right now because their user's have taken too much of a processor."""
+        with self._lock:
+            return sum(self._turns.is_held_back(job.user) for job in self._waiting)
+
     def submit(
         self,
         key: Hashable,
         place: Hashable,
         work: Callable[[], Any],
         discard: Callable[[Any], None] = lambda _: None,
+        *,
+        user: int | None = None,
     ) -> None:
         """Run `work`; its outcome carries `key`. At one `place` one look-up runs at a time: if it hangs, the
-        others there are refused, and all other places have their workers.
+        others there are refused, and all other places have their workers. `user` is who has it done.
 
         A result that nobody will fetch any more (abandoned, closed) goes to `discard`, which frees what it
         holds.
         """
         self._pending += 1
+        job = _Job(key, place, work, discard, user)
         with self._lock:
-            self._waiting.append(_Job(key, place, work, discard))
+            if not self._turns.queued(user):
+                reason = f"{WAITING_LIMIT} look-ups of user {user} wait already"
+                self._report(Outcome(key, None, TimeoutError(reason)), job)
+                return
+            self._waiting.append(job)
             self._lock.notify()
 
     def wake(self) -> None:
@@ -139,8 +159,10 @@ class Lookups:
 
     def _work(self) -> None:
         while job := self._next_job():
+            began = time.thread_time_ns()
             outcome = _run(job)
             with self._lock:
+                self._turns.charge(job.user, time.thread_time_ns() - began)
                 is_wanted = not job.is_abandoned and not self._is_closed
                 if job.is_abandoned:
                     self._stuck_places.remove(job.place)
@@ -156,28 +178,34 @@ class Lookups:
                 return  # another worker took this one's place
 
     def _next_job(self) -> _Job | None:
-        """The first job at a place where nothing runs; jobs at a place that hangs end here. None when
-        closed.
+        """The job at a place where nothing runs whose user owes the least, the first of several; jobs at a
+        place that hangs end here. None when closed.
         """
         with self._lock:
             while not self._is_closed:
                 self._refuse_stuck()
                 busy = {job.place for job in self._running}
-                for job in self._waiting:
-                    if job.place not in busy:
-                        self._waiting.remove(job)
-                        self._running.append(job)
-                        job.started_ns = self._now_ns()
-                        return job
-                self._lock.wait()
+                free = [job for job in self._waiting if job.place not in busy]
+                due = [job for job in free if not self._turns.is_held_back(job.user)]
+                if due:
+                    job = min(due, key=lambda each: self._turns.debt_ns(each.user))
+                    self._take_out(job)
+                    self._running.append(job)
+                    job.started_ns = self._now_ns()
+                    return job
+                self._lock.wait(_HELD_BACK_SECONDS if free else None)
         return None
+
+    def _take_out(self, job: _Job) -> None:
+        self._waiting.remove(job)
+        self._turns.taken(job.user)
 
     def _refuse_stuck(self) -> None:
         if not self._stuck_places:
             return
         is_full = len(self._stuck_places) >= STUCK_LIMIT
         for job in [job for job in self._waiting if is_full or job.place in self._stuck_places]:
-            self._waiting.remove(job)
+            self._take_out(job)
             self._report(Outcome(job.key, None, TimeoutError("an earlier look-up still hangs there")), job)
 
     def _report(self, outcome: Outcome, job: _Job) -> None:

@@ -43,7 +43,7 @@ _X86_PARTS = {
 }
 _ARGUMENT = re.compile(r"(-?)([1248])@(\S(?:[^@]*\S)?)(?=\s+-?\d+f?@|\s*$)")
 _X86_REGISTER = re.compile(r"%([a-z0-9]+)")
-_X86_MEMORY = re.compile(r"(-?\d+|-?0x[0-9a-f]+)?\(%([a-z0-9]+)\)")
+_X86_MEMORY = re.compile(r"(-?(?:0|[1-9]\d*|0x[0-9a-f]+))?\(%([a-z0-9]+)\)")
 _ARM_REGISTER = re.compile(r"[xw](\d+)|sp")
 _ARM_MEMORY = re.compile(r"\[([x]\d+|sp)(?:, *#?(-?\d+))?\]")
 _CONSTANT = re.compile(r"[$#]?(-?\d+)")

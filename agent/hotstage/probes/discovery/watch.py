@@ -47,6 +47,7 @@ class _Known:
     """A process of interest, and which libraries of it the follower knows or is about to."""
 
     identity: ProcessId
+    user: int | None
     files: set[FileKey] = field(default_factory=set)
 
 
@@ -106,6 +107,10 @@ class Watch:
     @property
     def stuck(self) -> int:
         return self._lookups.stuck
+
+    @property
+    def held_back(self) -> int:
+        return self._lookups.held_back
 
     @property
     def is_following(self) -> bool:
@@ -170,7 +175,7 @@ class Watch:
                 self._look(pid)
             case Forked(pid=pid, parent=parent, at_ns=at_ns) if parent in self._known:
                 self._mapped_ns[pid] = at_ns
-                self._look(pid)
+                self._look(pid, self._known[parent].user)
             case Executed(pid=pid) if pid in self._known:
                 self._look(pid)
             case Exited(pid=pid, tid=tid, at_ns=at_ns) if pid in self._known or pid in self._looking:
@@ -216,12 +221,19 @@ class Watch:
         for pid in self._table.pids():
             self._look(pid)
 
-    def _look(self, pid: int) -> None:
+    def _look(self, pid: int, user: int | None = None) -> None:
+        """`user`: who is charged for it where the process is not known."""
         if pid in self._looking:
             self._again.add(pid)  # what is being read may be older than this news
             return
         self._looking.add(pid)
-        self._lookups.submit(("look", pid), ("process", pid), lambda: self._table.look(pid, self._is_wanted))
+        known = self._known.get(pid)
+        self._lookups.submit(
+            ("look", pid),
+            ("process", pid),
+            lambda: self._table.look(pid, self._is_wanted),
+            user=user if known is None else known.user,
+        )
 
     def _settle(self, outcome: Outcome) -> None:
         match outcome.key:
@@ -245,7 +257,7 @@ class Watch:
         mappings = {(m.device, m.inode): m for m in distinct_files(view.mappings)}
         if known is None and (not mappings or self._is_own(pid)):
             return
-        known = known or self._known.setdefault(pid, _Known(view.identity))
+        known = known or self._known.setdefault(pid, _Known(view.identity, self._table.user(pid)))
         mapped_ns = self._mapped_ns.pop(pid, 0)
         self._follower.libraries_kept(view, frozenset(mappings))
         known.files &= set(mappings)
@@ -264,12 +276,14 @@ class Watch:
 
     def _open(self, file: FileKey, user: _User) -> None:
         pid, root, mapping = user.view.identity.pid, self._table.root, user.mapping
+        known = self._known.get(pid)
         user.looked_ns = self._clock.monotonic_ns()
         self._lookups.submit(
             ("open", file),
             ("device", mapping.device),
             lambda: self._inspect(root, pid, mapping),
             discard_candidate,
+            user=None if known is None else known.user,
         )
 
     def _opened(self, file: FileKey, outcome: Outcome) -> None:

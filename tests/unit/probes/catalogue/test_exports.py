@@ -139,7 +139,9 @@ def test_a_new_version_a_new_stream_twin_and_an_extended_call_are_found() -> Non
 
 
 def test_a_name_that_only_begins_like_another_is_no_variant() -> None:
-    assert not new_variants(SPECS["libcuda"], ["cuMemAllocationNote", "cuCtxCreate", "cuFunctionEx"])
+    assert not new_variants(
+        SPECS["libcuda"], ["cuMemAllocationNote", "cuCtxCreate", "cuFunctionEx", "cu\nMemAlloc_v9", "\n"]
+    )
 
 
 def test_a_spec_may_say_that_a_name_is_something_else() -> None:

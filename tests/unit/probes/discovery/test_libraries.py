@@ -149,6 +149,19 @@ def test_a_forged_library_is_refused_and_leaves_no_descriptor(process: FakeProce
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+def test_what_nobody_foresaw_of_a_file_leaves_no_descriptor(
+    process: FakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(fd: int) -> None:
+        raise OverflowError("a number that nobody thought of")
+
+    monkeypatch.setattr("hotstage.probes.discovery.libraries.read_elf", stumble)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(OverflowError):
+        open_library(process.proc, 42, process.mapping())
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_an_absurd_size_is_refused(process: FakeProcess) -> None:
     os.truncate(process.file, 5 << 30)
     with pytest.raises(AttachError, match="5368709120 bytes"):

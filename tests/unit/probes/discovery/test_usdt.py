@@ -80,6 +80,7 @@ def test_each_site_is_found_with_its_semaphore_and_operands(library: Path, opene
         ("x86_64", "8@-8(%rax,%rbx,2) 8@%rdi", ("8@-8(%rax,%rbx,2)", Operand(8, False, 14))),
         ("x86_64", "8@foo(%rip)", ("8@foo(%rip)",)),
         ("x86_64", "8@8(%eax)", ("8@8(%eax)",)),
+        ("x86_64", "8@010(%rax) 8@0x10(%rax)", ("8@010(%rax)", Operand(8, False, 10, 16))),
         ("x86_64", "8f@%xmm0 8@%rdi", ("8f@%xmm0 8@%rdi",)),
         ("x86_64", "%rdi 8@%rsi", ("%rdi 8@%rsi",)),
         ("x86_64", "", ()),
