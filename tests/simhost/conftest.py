@@ -86,17 +86,32 @@ class Run:
             stream.close()
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
-    runs: list[Run] = []
+class Starter:
+    """Call it for a host that waits for `go`; it ends all that it has started."""
 
-    def start(*arguments: str) -> Run:
-        folder = tmp_path / f"run-{len(runs)}"
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._runs: list[Run] = []
+
+    def __call__(self, *arguments: str) -> Run:
+        run = self.begin(*arguments)
+        run.until("waiting")
+        return run
+
+    def begin(self, *arguments: str) -> Run:
+        """As a call, without waiting until it waits."""
+        folder = self._place / f"run-{len(self._runs)}"
         folder.mkdir()
-        runs.append(Run(folder, *arguments))
-        runs[-1].until("waiting")
-        return runs[-1]
+        self._runs.append(Run(folder, *arguments))
+        return self._runs[-1]
 
-    yield start
-    for run in runs:
-        run.close()
+    def close(self) -> None:
+        for run in self._runs:
+            run.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Starter]:
+    starter = Starter(tmp_path)
+    yield starter
+    starter.close()

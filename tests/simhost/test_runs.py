@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs: each fault leaves its labelled truth and its traces, and nothing is left behind."""
+"""Whole runs: each fault leaves its labelled truth and its traces, and nothing is left behind.
+
+Runs mostly wait for their requests to come: several take their seconds together.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,67 @@ import os
 import signal
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+import pytest
+from tests.simhost.conftest import Run, Starter
+
 from hotstage.simhost.gpus import GPUS
+
+SLOW_FETCH = """
+[[fault]]
+name = "slow-fetch"
+stage = "media_fetch"
+modality = "audio"
+instance = "i-1"
+factor = 12
+start = 0
+end = 4
+"""
+SIDE_BY_SIDE = {
+    "hung": "--seconds 5 --fault hang@0.5-3.5",
+    "hung at its end": "--seconds 2 --fault hang@0.5-60",
+    "one": "--seconds 2 --seed 5",
+    "the same": "--seconds 2 --seed 5",
+    "plain": "--seconds 3 --seed 2",
+    "stalled": "--seconds 5 --fault encoder-stall@2.5-5",
+    "slowed by a file": "--seconds 4 --faults {faults}",
+}
+"""Name → options."""
+
+WITHOUT_FAULT = {
+    **{mode: f"--seconds 2 --gpus 2 --mode {mode}" for mode in ("nvtx", "rules", "fingerprints")},
+    "busy": "--seconds 4 --fault load-ramp@0-4",
+    "idle": "--fault idle@0-60",
+    "brief": "--seconds 1",
+}
+"""The same: fewer at a time, so that no request waits for anything but its like."""
+
+
+def begun(place: Path, named: dict[str, str]) -> Iterator[dict[str, Run]]:
+    """Runs that need nothing from outside, with traffic since a moment ago; to be finished by their tests."""
+    faults = place / "faults.toml"
+    faults.write_text(SLOW_FETCH)
+    starter = Starter(place)
+    runs = {name: starter.begin(*given.format(faults=faults).split()) for name, given in named.items()}
+    for run in runs.values():
+        run.until("waiting")
+    for run in runs.values():
+        run.say("go")
+    yield runs
+    starter.close()
+
+
+@pytest.fixture(scope="module")
+def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    yield from begun(tmp_path_factory.mktemp("side-by-side"), SIDE_BY_SIDE)
+
+
+@pytest.fixture(scope="module")
+def without_fault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    yield from begun(tmp_path_factory.mktemp("without-fault"), WITHOUT_FAULT)
 
 
 def seconds_of(truth, stage, modality, instance=None, after_ns=0):
@@ -37,6 +97,37 @@ def wait_gone(pids):
         time.sleep(0.02)
 
 
+def test_a_hang_is_healthy_from_outside_and_ends(side_by_side):
+    run = side_by_side["hung"]
+    run.until("fault", state="began")
+    time.sleep(0.8)
+    port = next(event["health_port"] for event in run.events if event.get("instance") == "i-0")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
+        assert answer.status == 200
+    asked_ns = time.monotonic_ns()
+    truth = run.finish()
+    (fault,) = truth["faults"]
+    assert (fault["kind"], fault["entity"]) == ("alive_but_hung", {"instance": "i-0"})
+    assert asked_ns < fault["end_ns"], "asked too late: the test shows nothing"
+    quiet = (fault["start_ns"] + 100_000_000, fault["end_ns"])
+    ended = [
+        span["instance"]
+        for span in truth["stages"]
+        if span["stage"] in ("llm_prefill", "llm_decode") and quiet[0] < span["ended_ns"] < quiet[1]
+    ]
+    assert set(ended) == {"i-1"}
+    assert truth["requests"]["open"] == 0
+
+
+def test_a_hang_at_the_end_leaves_its_requests_open_and_makes_no_more_calls(side_by_side):
+    run = side_by_side["hung at its end"]
+    truth = run.until_truth()
+    assert truth["requests"]["open"] > 0
+    assert truth["faults"][0]["end_ns"] < truth["faults"][0]["start_ns"] + 10e9
+    time.sleep(0.3)
+    assert run.calls() == truth["calls"]
+
+
 def test_no_cuda_call_is_made_before_go_and_the_libraries_are_mapped(start):
     run = start()
     for pid in run.pids:
@@ -46,11 +137,8 @@ def test_no_cuda_call_is_made_before_go_and_the_libraries_are_mapped(start):
     assert run.finish()["calls"] == {}
 
 
-def test_the_same_seed_is_the_same_run(start):
-    runs = [start("--seed", "5", "--seconds", "2") for _ in range(2)]
-    for run in runs:
-        run.say("go")
-    first, second = (run.finish() for run in runs)
+def test_the_same_seed_is_the_same_run(side_by_side):
+    first, second = (side_by_side[name].finish() for name in ("one", "the same"))
     assert first["requests"] == second["requests"]
     work = [
         sorted((span["request"].rsplit("-", 1)[0], span["stage"], span["tokens"]) for span in truth["stages"])
@@ -61,9 +149,8 @@ def test_the_same_seed_is_the_same_run(start):
     assert not {span["request"] for span in first["stages"]} & {span["request"] for span in second["stages"]}
 
 
-def test_a_run_tells_everything_that_happened(start):
-    run = start("--seconds", "3", "--seed", "2")
-    run.say("go")
+def test_a_run_tells_everything_that_happened(side_by_side):
+    run = side_by_side["plain"]
     started_ns = run.until("traffic")["start_ns"]
     truth = run.finish()
     assert truth["seed"] == 2
@@ -100,13 +187,9 @@ def libraries_of(pid):
     return Path(f"/proc/{pid}/maps").read_text()
 
 
-def test_a_server_gives_no_other_sign_of_its_stages_than_its_mode_says(start):
-    runs = {
-        mode: start("--mode", mode, "--gpus", "2", "--seconds", "2")
-        for mode in ("nvtx", "rules", "fingerprints")
-    }
+def test_a_server_gives_no_other_sign_of_its_stages_than_its_mode_says(without_fault):
+    runs = {mode: without_fault[mode] for mode in ("nvtx", "rules", "fingerprints")}
     for run in runs.values():
-        run.say("go")
         run.until("traffic")
     pids = {mode: run.pids[0] for mode, run in runs.items()}
     assert "libhotstage_nvtx" in libraries_of(pids["nvtx"])
@@ -129,9 +212,8 @@ def test_a_server_gives_no_other_sign_of_its_stages_than_its_mode_says(start):
     assert set(encoders) == {0}
 
 
-def test_a_stalled_encoder_is_slow_in_truth_and_the_rest_is_not(start):
-    run = start("--seconds", "6", "--fault", "encoder-stall@3-6")
-    run.say("go")
+def test_a_stalled_encoder_is_slow_in_truth_and_the_rest_is_not(side_by_side):
+    run = side_by_side["stalled"]
     began = run.until("fault", state="began")
     truth = run.finish()
     (fault,) = truth["faults"]
@@ -144,15 +226,8 @@ def test_a_stalled_encoder_is_slow_in_truth_and_the_rest_is_not(start):
     assert median(seconds_of(truth, "video_encode", "video", after_ns=fault["start_ns"])) < 1.0
 
 
-def test_any_stage_can_be_slowed_by_a_file(start, tmp_path):
-    faults = tmp_path / "faults.toml"
-    faults.write_text(
-        '[[fault]]\nname = "slow-fetch"\nstage = "media_fetch"\nmodality = "audio"\ninstance = "i-1"\n'
-        "factor = 12\nstart = 0\nend = 4\n"
-    )
-    run = start("--seconds", "4", "--faults", str(faults))
-    run.say("go")
-    truth = run.finish()
+def test_any_stage_can_be_slowed_by_a_file(side_by_side):
+    truth = side_by_side["slowed by a file"].finish()
     assert truth["faults"][0]["entity"] == {
         "stage": "media_fetch",
         "modality": "audio",
@@ -161,40 +236,6 @@ def test_any_stage_can_be_slowed_by_a_file(start, tmp_path):
     slowed = seconds_of(truth, "media_fetch", "audio", "i-1")
     assert median(slowed) > 0.2
     assert max(seconds_of(truth, "media_fetch", "audio", "i-0") or [0]) < 0.2
-
-
-def test_a_hang_is_healthy_from_outside_and_ends(start):
-    run = start("--seconds", "5", "--fault", "hang@1-3")
-    run.say("go")
-    run.until("fault", state="began")
-    time.sleep(0.8)
-    port = next(event["health_port"] for event in run.events if event.get("instance") == "i-0")
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
-        assert answer.status == 200
-    truth = run.finish()
-    (fault,) = truth["faults"]
-    assert (fault["kind"], fault["entity"]) == ("alive_but_hung", {"instance": "i-0"})
-    quiet = (fault["start_ns"] + 100_000_000, fault["end_ns"])
-    ended = [
-        span["instance"]
-        for span in truth["stages"]
-        if span["stage"] in ("llm_prefill", "llm_decode") and quiet[0] < span["ended_ns"] < quiet[1]
-    ]
-    assert set(ended) == {"i-1"}
-    assert truth["requests"]["open"] == 0
-
-
-def test_a_hang_at_the_end_leaves_its_requests_open_and_makes_no_more_calls(start):
-    run = start("--fault", "hang@0.5-60")
-    run.say("go")
-    run.until("fault", state="began")
-    time.sleep(1.5)
-    run.say("stop")
-    truth = run.until_truth()
-    assert truth["requests"]["open"] > 0
-    assert truth["faults"][0]["end_ns"] < truth["faults"][0]["start_ns"] + 10e9
-    time.sleep(0.3)
-    assert run.calls() == truth["calls"]
 
 
 def test_an_xid_names_its_gpu_in_the_kernel_log(start):
@@ -224,21 +265,17 @@ def kernel_log():
         os.close(descriptor)
 
 
-def test_hard_negatives_expect_nothing_and_stay_served(start):
-    ramp, idle = start("--seconds", "4", "--fault", "load-ramp@0-4"), start("--fault", "idle@0-60")
-    for run in (ramp, idle):
-        run.say("go")
-    busy = ramp.finish()
+def test_hard_negatives_expect_nothing_and_stay_served(without_fault):
+    busy = without_fault["busy"].finish()
     assert busy["faults"][0]["kind"] is None
     assert busy["requests"]["started"] > 45
     assert busy["requests"]["open"] == busy["requests"]["refused"] == 0
     assert max(seconds_of(busy, "queue", "image")) < 0.2
-    assert idle.finish()["requests"]["started"] == 0
+    assert without_fault["idle"].finish()["requests"]["started"] == 0
 
 
-def test_nothing_is_left_but_the_truth(start):
-    run = start("--seconds", "1")
-    run.say("go")
+def test_nothing_is_left_but_the_truth(without_fault):
+    run = without_fault["brief"]
     run.finish()
     assert [path.name for path in run.folder.iterdir()] == ["truth.json"]
     wait_gone(run.pids)
@@ -272,7 +309,7 @@ def test_a_terminated_host_cleans_up(start):
 
 
 def test_a_dead_server_is_said_and_the_rest_goes_on(start):
-    run = start("--seconds", "3")
+    run = start("--seconds", "1.5")
     run.say("go")
     run.until("traffic")
     os.kill(run.pids[1], signal.SIGKILL)
