@@ -168,23 +168,59 @@ def until() -> Callable[..., Any]:
     return wait_until
 
 
-@pytest.fixture(scope="session")
-def installed() -> Iterator[Path]:
-    """A root that holds a real installation, made once; every account may read it."""
-    with tempfile.TemporaryDirectory(prefix="hotstage-root-") as folder:
-        destdir = Path(folder) / "root"
-        destdir.mkdir()
-        for path in (Path(folder), destdir):
+class Installation:
+    """A real installation below a folder that every account may read; it is made while other tests run."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="hotstage-root-")
+        self.destdir = Path(self._folder.name) / "root"
+        self.destdir.mkdir()
+        for path in (self.destdir.parent, self.destdir):
             path.chmod(0o755)
-        command = ["/usr/bin/python3", ROOT / "deploy/install.py", "install", "--destdir", destdir]
-        subprocess.run(command, check=True, timeout=180, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        yield destdir
+        self._log = self.destdir.with_name("log").open("w+")
+        command = ["/usr/bin/python3", ROOT / "deploy/install.py", "install", "--destdir", self.destdir]
+        self._process = subprocess.Popen(
+            ["nice", "-n", "19", *command], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
+        )
+
+    def wait(self) -> Path:
+        code = self._process.wait(180)
+        self._log.seek(0)
+        assert code == 0, self._log.read()[-3000:]
+        return self.destdir
+
+    def remove(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+        self._log.close()
+        self._folder.cleanup()
+
+
+INSTALLATION = pytest.StashKey[Installation]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Half a minute of installing needs nobody's attention: it begins before the first test."""
+    needs_one = any("installed" in getattr(item, "fixturenames", ()) for item in session.items)
+    if needs_one and not session.config.option.collectonly:
+        begun = session.config.stash[INSTALLATION] = Installation()
+        session.config.add_cleanup(begun.remove)
+
+
+@pytest.fixture(scope="session")
+def installed(request: pytest.FixtureRequest) -> Path:
+    """A root that holds a real installation, made once."""
+    return request.config.stash[INSTALLATION].wait()
+
+
+def free_tcp_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
 
 
 @pytest.fixture
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
+    return free_tcp_port()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real agent, with real probes, over its sockets: every body is what OpenAPI promises; it dies and lives
-well.
+well. The tests that share one agent stand in the order of its life.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
+from tests.integration.conftest import free_tcp_port, wait_until
+from tests.integration.whole_agent import WholeAgent
 
 from hotstage.sinks.metrics import METRICS
 
@@ -41,8 +43,30 @@ BODIES = {
 }
 
 
-def test_every_body_is_what_openapi_promises_and_metrics_are_clean(start):
-    agent = start()
+@pytest.fixture(scope="module")
+def born(tmp_path_factory):
+    """`born()`: an agent, ready; each is born on what the one before has left."""
+    directory, port = tmp_path_factory.mktemp("api") / "agent", free_tcp_port()
+    agents = []
+
+    def begin():
+        agents.append(WholeAgent(directory, port))
+        wait_until(agents[-1].is_ready, "the agent's readiness")
+        return agents[-1]
+
+    yield begin
+    for agent in agents:
+        agent.process.kill()
+        agent.process.wait(10)
+        agent.process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def agent(born):
+    return born()
+
+
+def test_every_body_is_what_openapi_promises_and_metrics_are_clean(agent):
     for path, schema in BODIES.items():
         status, body = agent.get(path)
         assert status == 200, path
@@ -56,9 +80,6 @@ def test_every_body_is_what_openapi_promises_and_metrics_are_clean(start):
     exported = {line.split()[2] for line in exposition.decode().splitlines() if line.startswith("# TYPE")}
     assert exported <= {metric.name for metric in METRICS}
     assert {"hotstage_up", "hotstage_build_info", "hotstage_losses_total"} <= exported
-    code, _ = agent.end()
-    assert code == 0
-    assert not (agent.directory / "agent.sock").exists()
 
 
 EXECS = """// hotstage-probe: 1
@@ -72,14 +93,13 @@ TRACEPOINT_PROBE(sched, sched_process_exec)
 """
 
 
-def test_an_operators_program_is_a_metric_after_a_reload_and_a_wrong_one_changes_nothing(start, until):
+def test_an_operators_program_is_a_metric_after_a_reload_and_a_wrong_one_changes_nothing(agent, until):
     def metrics():
         return agent.get("/metrics")[1].decode()
 
     def states():
         return [each["state"] for each in json.loads(agent.get("/v1/coverage")[1])["custom"]]
 
-    agent = start()
     assert "hotstage_custom_" not in metrics()
     folder = agent.directory / "probes.d"
     folder.mkdir()
@@ -93,10 +113,9 @@ def test_an_operators_program_is_a_metric_after_a_reload_and_a_wrong_one_changes
     agent.process.send_signal(signal.SIGHUP)
     until(lambda: states() == ["refused"], "the refusal")
     assert re.search(rf"^{name} [1-9]", metrics(), re.MULTILINE)
-    assert agent.end()[0] == 0
 
 
-def test_the_kill_switch_is_kept_and_told_with_who_moved_it(start, until):
+def test_the_kill_switch_is_kept_and_told_with_who_moved_it(agent, until):
     def moves():
         body = json.loads(agent.get("/v1/probes")[1])
         jsonschema.validate(
@@ -104,25 +123,25 @@ def test_the_kill_switch_is_kept_and_told_with_who_moved_it(start, until):
         )
         return [(each["state"], each["actor"]) for each in body["moves"]]
 
-    agent = start()
     assert moves() == []
     agent.process.send_signal(signal.SIGUSR1)
     until(lambda: moves() == [("off", "a signal")], "the row of the move off")
     assert json.loads(agent.get("/v1/coverage")[1])["off"].startswith("switched off by a signal")
     agent.process.send_signal(signal.SIGUSR2)
     until(lambda: moves() == [("on", "a signal"), ("off", "a signal")], "the row of the move on")
-    assert agent.end()[0] == 0
     stored = sqlite3.connect(agent.directory / "state" / "hotstage.db")
     told = [row[0] for row in stored.execute("SELECT type FROM outbox ORDER BY seq")]
     stored.close()
     assert told == ["io.hotstage.probes.off.v1", "io.hotstage.probes.on.v1"]
 
 
-def test_an_agent_killed_with_minus_9_starts_again_on_what_it_left(start):
-    start().end(signal.SIGKILL)
-    agent = start()
-    assert agent.get("/v1/breakers")[0] == 200
-    assert agent.end()[0] == 0
+def test_an_agent_killed_with_minus_9_starts_again_on_what_it_left_and_ends_well(agent, born):
+    agent.end(signal.SIGKILL)
+    again = born()
+    assert again.get("/v1/breakers")[0] == 200
+    code, _ = again.end()
+    assert code == 0
+    assert not (agent.directory / "agent.sock").exists()
 
 
 def test_a_port_in_use_is_exit_4_with_a_remedy_and_nothing_left_attached(start, free_port):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 import subprocess
 import sys
 import time
@@ -20,18 +19,15 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 from tests.integration.conftest import wait_until
+from tests.integration.simulated_requests.conftest import ENOUGH, MIN_SAMPLES, Ran
 from tests.integration.whole_agent import WholeAgent
 
 from hotstage.api.schemas import schema_of
 from hotstage.api.top_types import Top
-from hotstage.cli.demo.simulated import SimulatedHost
 from hotstage.cli.requests import requests as requests_command
-from hotstage.clock import SystemClock
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
-ENOUGH = 60
-MIN_SAMPLES = 5
 SAME_SECONDS = 0.001
 """The truth reads its clock beside the mark: apart by microseconds, unless its thread loses the CPU."""
 
@@ -74,42 +70,8 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
-    tmp_path = tmp_path_factory.mktemp("waterfall")
-    clock = SystemClock()
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setenv("HOTSTAGE_FRAME_QUANTILE_MIN_SAMPLES", str(MIN_SAMPLES))
-        host = SimulatedHost.start(tmp_path / "host", seed=4722, faults=(), faults_file=None, clock=clock)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        agent = WholeAgent(tmp_path / "agent", port)
-    try:
-        wait_until(agent.is_ready, "the agent's readiness")
-
-        def attached() -> bool:
-            processes = json.loads(agent.get("/v1/coverage")[1])["processes"]
-            libraries = [
-                (process["pid"], library["kind"])
-                for process in processes
-                for library in process["libraries"]
-                if library["state"] == "attached"
-            ]
-            return all((pid, kind) in libraries for pid in host.pids for kind in ("marks", "libcuda"))
-
-        def finished() -> int:
-            return int(json.loads(agent.get("/v1/requests?limit=1")[1])["totals"]["finished"])
-
-        wait_until(attached, "the probes of all instances")
-        host.go()
-        wait_until(lambda: finished() >= ENOUGH, f"{ENOUGH} finished requests")
-        truth = host.stop()
-        wait_until(lambda: finished() >= truth["requests"]["finished"], "the last of the truth's requests")
-        yield Told(agent, truth, clock.wall_ns_of(0))
-    finally:
-        agent.process.kill()
-        agent.process.wait(10)
-        agent.process.stderr.close()
-        host.end()
+def told(ran: Ran) -> Told:
+    return Told(ran.agent, ran.truth, ran.wall_offset_ns)
 
 
 def test_stages_are_the_truths_to_a_millisecond(told: Told):

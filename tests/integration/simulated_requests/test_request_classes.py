@@ -5,26 +5,19 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.integration.simulated_requests.conftest import MIN_SAMPLES, Ran
 from tests.integration.whole_agent import WholeAgent
-
-from hotstage.cli.demo.simulated import SimulatedHost
-from hotstage.clock import SystemClock
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 FINGERPRINT_OF = {"text": "llm", "image": "vlm", "audio": "audio", "video": "video"}
 PENALTY_OF = {"llm": (0.1, 0.1), "vlm": (0.3, 0.5), "audio": (0.7, 2.5), "video": (1.0, 5.0)}
 """The seed's weight and baseline in seconds."""
-ENOUGH = 50
-MIN_SAMPLES = 5
-"""Of quantiles here: a run of seconds has no twenty of each class."""
 
 Document = dict[str, Any]
 
@@ -69,46 +62,8 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory, until: Any) -> Iterator[Told]:
-    folder = tmp_path_factory.mktemp("classes")
-    host = SimulatedHost.start(folder / "host", seed=4721, faults=(), faults_file=None, clock=SystemClock())
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("HOTSTAGE_FRAME_QUANTILE_MIN_SAMPLES", str(MIN_SAMPLES))
-        environment.setenv("HOTSTAGE_FRAME_HEAT_WEIGHT", "token_equivalents")
-        agent = WholeAgent(folder / "agent", port)
-    try:
-        until(agent.is_ready, "the agent's readiness")
-
-        def attached() -> bool:
-            processes = json.loads(agent.get("/v1/coverage")[1])["processes"]
-            ready = {
-                process["pid"]
-                for process in processes
-                for library in process["libraries"]
-                if (library["kind"], library["state"]) == ("marks", "attached")
-            }
-            return set(host.pids) <= ready
-
-        def finished() -> int:
-            return int(json.loads(agent.get("/v1/requests?limit=1")[1])["totals"]["finished"])
-
-        def in_the_frame() -> int:
-            return sum(point["requests"] for point in json.loads(agent.get("/v1/heat")[1])["points"])
-
-        until(attached, "the marks of all instances")
-        host.go()
-        until(lambda: finished() >= ENOUGH, f"{ENOUGH} finished requests")
-        truth = host.stop()
-        until(lambda: finished() >= truth["requests"]["finished"], "the last of the truth's requests")
-        until(lambda: in_the_frame() >= truth["requests"]["finished"], "the frame with the last of them")
-        yield Told(agent, truth)
-    finally:
-        agent.process.kill()
-        agent.process.wait(10)
-        agent.process.stderr.close()
-        host.end()
+def told(ran: Ran) -> Told:
+    return Told(ran.agent, ran.truth)
 
 
 def test_counts_and_quantiles_per_class_and_component_are_those_of_the_truth(told: Told):
