@@ -10,9 +10,10 @@ PREFIX ?= /opt/hotstage
 DESTDIR ?=
 PYTEST := $(BIN)/python -m pytest
 SELECTED := not image and not clean_debian and not long and not other_kernels and not torch
+HOST := $(addprefix tests/,benchmark bpf browser integration simhost)
 TORCH := torch==2.14.1
 
-.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside long test-torch bench-eager packages wheel deb image install uninstall
+.PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside pages long test-torch bench-eager packages wheel deb image install uninstall
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -21,18 +22,24 @@ run: setup ## the demo: a simulated GPU host, a fault within the first minute, t
 	@$(BIN)/hotstage demo --fault encoder-stall@20-40
 
 # What needs the host for itself (probes see every process) runs beside what does not; the latter reports last, and is
-# nice: a demo that is starved of CPU rightly finds its stages slow.
+# nice: a demo that is starved of CPU rightly finds its stages slow. Pages mostly wait for their next update, so that
+# they and the rest go side by side, too.
 test: setup-tests ## lint, types, unit, BPF, integration and browser tests
 	@echo "what does not need the host for itself runs beside the others and reports after them"
 	@nice -n 19 $(MAKE) --no-print-directory beside >$(VENV)/beside.log 2>&1 & beside=$$!; \
+	nice -n 19 $(MAKE) --no-print-directory pages >$(VENV)/pages.log 2>&1 & pages=$$!; \
 	$(MAKE) --no-print-directory host; host=$$?; \
-	wait $$beside; beside=$$?; cat $(VENV)/beside.log; exit $$((host || beside))
+	wait $$beside; beside=$$?; cat $(VENV)/beside.log; \
+	wait $$pages; pages=$$?; cat $(VENV)/pages.log; exit $$((host || beside || pages))
 
 host: setup-tests ## what loads real BPF, starts demos and drives a browser, one after the other
-	$(PYTEST) --durations=20 -m '$(SELECTED) and host' tests
+	$(PYTEST) --durations=20 -m '$(SELECTED) and host' $(HOST)
 
 beside: lint
-	$(PYTEST) -q --durations=10 -m '$(SELECTED) and not host' tests
+	$(PYTEST) -q --durations=10 -m '$(SELECTED) and not host and not browser' tests
+
+pages: setup-tests
+	$(PYTEST) -q --durations=10 -m '$(SELECTED) and not host and browser' tests/browser
 
 check: lint ## what needs no root: lint, types, unit tests
 	$(PYTEST) tests/unit tests/contracts -q

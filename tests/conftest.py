@@ -57,6 +57,15 @@ files, or ask NVML's stub: they run beside the others.
 """
 
 
+HOST_FOLDERS = ("benchmark", "bpf", "browser", "integration", "simhost")
+"""Where `make host` looks for what must run alone: to read all tests would take it a quarter of a minute.
+`make pages` looks for its own in `browser` alone.
+"""
+
+OTHER_TARGETS = ("image", "clean_debian", "long", "other_kernels", "torch")
+"""Marks of tests that `make test` leaves out."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`host` marks what must run alone: it loads probes, or starts CUDA programs that probes would see.
 
@@ -67,11 +76,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_alone = folder in ("bpf", "simhost") and item.path.stem not in LOAD_NOTHING
         if is_alone or item.get_closest_marker("kernel"):
             item.add_marker(pytest.mark.host)
+        _assert_made_by_a_target(item, folder)
     if os.geteuid() == 0:
         return
     for item in items:
         if item.get_closest_marker("kernel"):
             item.add_marker(pytest.mark.usefixtures("needs_root"))
+
+
+def _assert_made_by_a_target(item: pytest.Item, folder: str) -> None:
+    """No test may lie where no part of `make test` looks for it."""
+    if any(map(item.get_closest_marker, OTHER_TARGETS)):
+        return
+    if item.get_closest_marker("host") and folder not in HOST_FOLDERS:
+        raise pytest.UsageError(f"{item.nodeid}: `make host` looks in {', '.join(HOST_FOLDERS)} alone")
+    if item.get_closest_marker("browser") and folder != "browser":
+        raise pytest.UsageError(f"{item.nodeid}: `make pages` looks in browser alone")
 
 
 @pytest.fixture

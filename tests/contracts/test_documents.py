@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.conftest import HOST_FOLDERS
 
 from hotstage.cli.main import VERBS
 from hotstage.config.render import example
@@ -48,6 +49,13 @@ def test_make_help_lists_every_target_that_people_type():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     documented = set(re.findall(r"^([a-z-]+):.*##", makefile, re.MULTILINE))
     assert {"run", "test", "check", "bench", "setup", "clean"} <= documented
+
+
+def test_make_host_looks_where_the_tests_for_it_may_lie():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.findall(r"^HOST := \$\(addprefix tests/,([a-z ]+)\)$", makefile, re.MULTILINE) == [
+        " ".join(HOST_FOLDERS)
+    ]
 
 
 def test_the_fixed_packages_are_ordinary_dependencies_and_bcc_is_a_system_package():
