@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from explorers import Served, serving
 from fake_agent import FakeAgent, Script
-from view import View
+from view import View, viewed
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = [
@@ -67,14 +67,24 @@ def served(agent: FakeAgent) -> Iterator[Served]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Served]:
+    """An explorer for all tests of a module that leave it and its agent as they are."""
+    with FakeAgent(Script()) as agent, serving("--agent", agent.address) as started:
+        yield started
+
+
 @pytest.fixture
-def explorer(served: Served) -> str:
-    return served.address
+def explorer(request: pytest.FixtureRequest) -> str:
+    """The address of the module's explorer; of one of its own where a test asks for its agent or process."""
+    is_own = {"agent", "served"} & set(request.fixturenames)
+    own: Served = request.getfixturevalue("served" if is_own else "shared")
+    return own.address
 
 
 @pytest.fixture
 def view(browser: Browser, explorer: str) -> Iterator[View]:
-    yield from _viewed(browser, explorer)
+    yield from viewed(browser, explorer)
 
 
 @pytest.fixture
@@ -96,12 +106,4 @@ def look(browser: Browser, explorer: str) -> Iterator[Callable[..., View]]:
 
 @pytest.fixture
 def flat_view(browser_without_webgl: Browser, explorer: str) -> Iterator[View]:
-    yield from _viewed(browser_without_webgl, explorer)
-
-
-def _viewed(browser: Browser, address: str) -> Iterator[View]:
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    seen = View(context.new_page(), address)
-    seen.listen()
-    yield seen
-    context.close()
+    yield from viewed(browser_without_webgl, explorer)

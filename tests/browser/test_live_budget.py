@@ -25,19 +25,29 @@ PICTURES = {
 }
 
 
+def best_of(tries: int, measure: Callable[[], float], *, enough: float) -> float:
+    """The least of so many measurements; after one that is little enough no other is made."""
+    best = measure()
+    while best > enough and tries > 1:
+        best, tries = min(best, measure()), tries - 1
+    return best
+
+
 @pytest.mark.parametrize("path", PICTURES)
 def test_the_first_useful_picture_is_there_within_two_seconds(look: Callable[..., View], path: str) -> None:
-    took = []
-    for _ in range(3):
+    def seconds() -> float:
         view = look(viewport={"width": 1280, "height": 800})
         slow = slowness(view)
         began = time.monotonic()
         view.page.goto(view.address.rstrip("/") + path, wait_until="commit")
         view.wait(f"() => document.querySelector('{PICTURES[path]}')", "the picture")
-        took.append((time.monotonic() - began) / max(slow, slowness(view)))
+        took = (time.monotonic() - began) / max(slow, slowness(view))
         view.page.context.close()
-    print(f"{path}: {min(took):.2f} s, best of {len(took)}, as on a quiet machine")
-    assert min(took) <= 2.0
+        return took
+
+    best = best_of(3, seconds, enough=2.0)
+    print(f"{path}: {best:.2f} s as on a quiet machine")
+    assert best <= 2.0
 
 
 @pytest.mark.parametrize("path", ["/requests/", "/snapshots/"])
@@ -47,12 +57,14 @@ def test_two_thousand_requests_are_updated_within_a_third_of_a_second(
     agent.script.in_flight = 2000
     view.page.goto(view.address.rstrip("/") + path)
     view.wait(f"() => document.querySelector('{PICTURES[path]}')", "the picture")
-    took = []
-    for _ in range(5):
+
+    def update_ms() -> float:
         before = view.ask("() => document.querySelector('.page').dataset.version")
         view.wait(f"() => document.querySelector('.page').dataset.version !== '{before}'", "an update")
         time.sleep(0.4)
         update = float(view.ask("() => document.querySelector('.page').dataset.updateMs"))
-        took.append(update / slowness(view))
-        print(f"update {update:.0f} ms, {took[-1]:.0f} ms as on a quiet machine")
-    assert min(took) <= 300
+        quiet = update / slowness(view)
+        print(f"update {update:.0f} ms, {quiet:.0f} ms as on a quiet machine")
+        return quiet
+
+    assert best_of(5, update_ms, enough=300) <= 300

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from explorers import Served
 from fake_agent import FakeAgent
-from view import View
+from view import View, violations
 
 pytestmark = pytest.mark.browser
 
@@ -38,11 +36,6 @@ def updated(view: View) -> None:
     view.wait(f"() => ({VERSION})() !== '{before}'", "the next answer")
 
 
-def axe(view: View) -> list[Any]:
-    found = Axe().run(view.page).response["violations"]
-    return [(v["id"], [node["target"] for node in v["nodes"]][:4]) for v in found]
-
-
 def test_the_navigation_leads_from_page_to_page(view: View) -> None:
     view.open()
     for title in ("Requests", "Stages", "Snapshots", "Classes"):
@@ -58,7 +51,7 @@ def test_the_navigation_leads_from_page_to_page(view: View) -> None:
 def test_axe_finds_no_violation_and_nobody_else_is_asked(view: View, path: str) -> None:
     opened(view, path)
     updated(view)
-    assert axe(view) == []
+    assert violations(view) == []
     assert view.console == []
     assert [url for url in view.requests if not url.startswith((view.address, "data:", "blob:"))] == []
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.sync_api import ConsoleMessage, Page, Request
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 
+PLOT = "document.querySelector('#heat-figure .js-plotly-plot')"
+EYE = f"() => {PLOT}._fullLayout.scene._scene.getCamera().eye"
 UPDATES = "() => Number(document.querySelector('#heat-figure .js-plotly-plot')?.dataset.updates || 0)"
 # What the software renderer says about itself; nothing that a page could do about it.
 _RENDERER_NOISE = re.compile(r"GL Driver Message|willReadFrequently")
@@ -76,3 +80,23 @@ class View:
 
     def _on_request(self, request: Request) -> None:
         self.requests.append(request.url)
+
+
+def apart(a: dict[str, float], b: dict[str, float]) -> float:
+    """How far two eyes of a camera are apart, along the axis where they are farthest."""
+    return max(abs(a[axis] - b[axis]) for axis in "xyz")
+
+
+def violations(view: View) -> list[Any]:
+    """What axe has to say of the page: (rule, some of the places)."""
+    found = Axe().run(view.page).response["violations"]
+    return [(v["id"], [node["target"] for node in v["nodes"]][:4]) for v in found]
+
+
+def viewed(browser: Browser, address: str) -> Iterator[View]:
+    """A page in a context of its own, which hears what the page says."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    seen = View(context.new_page(), address)
+    seen.listen()
+    yield seen
+    context.close()
