@@ -20,41 +20,44 @@ from support.monitoring import Monitored, Server, Tsdb, alertmanager, monitored_
 PROMETHEUS = Path(__file__).resolve().parents[2] / "deploy/prometheus"
 TOKEN = "0123456789abcdef0123456789abcdef"
 
-FASTER = 15
-"""The shipped rules count in scrapes of 15 s, here one is 1 s: a fifteenth of a time is as many scrapes."""
+SHIPPED_SCRAPE_SECONDS = 15
+"""What the shipped rules count in. Here a scrape is 1 s or less: a time shorter in proportion, a fifteenth or
+less, is as many scrapes.
+"""
 
 _DURATION = re.compile(r"(\d+)([smh])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _AGE = re.compile(r"(_age_seconds > )(\d+)")
 
 
-def faster(text: str) -> str:
-    """`5m` → `20s`: every duration in a duration field, a range or an offset."""
-    return _DURATION.sub(lambda found: f"{int(found[1]) * _SECONDS[found[2]] * 1000 // FASTER}ms", text)
+def faster(text: str, scrape_seconds: float) -> str:
+    """`5m` → `20s` where a scrape is 1 s: every duration in a duration field, a range or an offset."""
+    share = scrape_seconds / SHIPPED_SCRAPE_SECONDS
+    return _DURATION.sub(lambda found: f"{int(int(found[1]) * _SECONDS[found[2]] * 1000 * share)}ms", text)
 
 
-def _quick_age(comparison: re.Match[str]) -> str:
-    return f"{comparison[1]}{int(comparison[2]) / FASTER:g}"
+def faster_rules(directory: Path, scrape_seconds: float = 1.0) -> list[Path]:
+    """Copies of the shipped rule files: `for`, ranges, offsets, waiting ages in as many scrapes."""
 
+    def quick_age(comparison: re.Match[str]) -> str:
+        return f"{comparison[1]}{int(comparison[2]) * scrape_seconds / SHIPPED_SCRAPE_SECONDS:g}"
 
-def faster_rules(directory: Path) -> list[Path]:
-    """Copies of the shipped rule files: `for`, ranges, offsets, waiting ages a fifteenth; else unchanged."""
     made = []
     for source in sorted((PROMETHEUS / "rules").glob("*.yml")):
         document = yaml.safe_load(source.read_text(encoding="utf-8"))
         for rule in (rule for group in document["groups"] for rule in group["rules"]):
             for quick in re.findall(r"\[\d+[smh]\]|offset \d+[smh]", rule["expr"]):
-                rule["expr"] = rule["expr"].replace(quick, faster(quick))
-            rule["expr"] = _AGE.sub(_quick_age, rule["expr"])
+                rule["expr"] = rule["expr"].replace(quick, faster(quick, scrape_seconds))
+            rule["expr"] = _AGE.sub(quick_age, rule["expr"])
             if "for" in rule:
-                rule["for"] = faster(rule["for"])
+                rule["for"] = faster(rule["for"], scrape_seconds)
         made.append(directory / source.name)
         made[-1].write_text(yaml.safe_dump(document), encoding="utf-8")
     return made
 
 
-def faster_alertmanager(directory: Path, port: int) -> dict[str, Any]:
-    """The sample configuration: durations a fifteenth, the receiver's port and token file as here."""
+def faster_alertmanager(directory: Path, port: int, scrape_seconds: float) -> dict[str, Any]:
+    """The sample configuration: durations in as many scrapes, the receiver's port and token file as here."""
     token = directory / "receiver.token"
     token.write_text(TOKEN + "\n")
     text = (PROMETHEUS / "alertmanager.yml").read_text(encoding="utf-8")
@@ -64,7 +67,7 @@ def faster_alertmanager(directory: Path, port: int) -> dict[str, Any]:
     for route in (config["route"], *config["route"]["routes"]):
         for name in ("group_wait", "group_interval", "repeat_interval"):
             if name in route:
-                route[name] = faster(route[name])
+                route[name] = faster(route[name], scrape_seconds)
     return config
 
 
@@ -107,12 +110,13 @@ class Watched(Alarms):
 
 
 @contextmanager
-def told_receiver(directory: Path) -> Iterator[tuple[Server, Receiver]]:
+def told_receiver(directory: Path, scrape_seconds: float = 1.0) -> Iterator[tuple[Server, Receiver]]:
     """An Alertmanager with the quick sample configuration, and the receiver that it posts to."""
     receiver = Receiver((), bearer=TOKEN)
     receiver.start()
     try:
-        with alertmanager(directory, faster_alertmanager(directory, receiver.port)) as router:
+        config = faster_alertmanager(directory, receiver.port, scrape_seconds)
+        with alertmanager(directory, config) as router:
             yield router, receiver
     finally:
         receiver.stop()

@@ -130,7 +130,7 @@ def prometheus(
     """Scrapes `targets` (host:port) as job `hotstage`; `alertmanager` is a URL."""
     folder, port = _folder(directory, "prometheus"), free_port()
     config = _scrape_config(targets, interval_seconds)
-    config["global"]["evaluation_interval"] = f"{interval_seconds:g}s"
+    config["global"]["evaluation_interval"] = config["global"]["scrape_interval"]
     config["rule_files"] = [str(path) for path in rule_files]
     if alertmanager is not None:
         address = alertmanager.removeprefix("http://")
@@ -325,7 +325,7 @@ def _running(server: S) -> Iterator[S]:
 
 
 def _scrape_config(targets: Sequence[str], interval_seconds: float) -> dict[str, Any]:
-    interval = f"{interval_seconds:g}s"
+    interval = f"{round(interval_seconds * 1000)}ms"
     return {
         "global": {"scrape_interval": interval, "scrape_timeout": interval},
         "scrape_configs": [{"job_name": JOB, "static_configs": [{"targets": list(targets)}]}],

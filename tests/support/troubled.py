@@ -43,6 +43,10 @@ FAILING = ("gone", "refusing", "down")
 """Destinations that answer as told; beside them `unsafe`, an address that no webhook may go to."""
 PROGRAM = Path(__file__).resolve().parents[1] / "integration/programs/troublesome_server.py"
 PENDING_MAX = 20
+SCRAPE_SECONDS = 0.5
+"""Some troubles must last for minutes of the shipped rules: half a second is the least that shows a change of
+the agent's bodies, which it makes anew that often.
+"""
 
 
 @dataclass
@@ -124,11 +128,16 @@ def troubled_host(directory: Path, *faults: str, seed: int) -> Iterator[Troubled
         assert server.stdout and server.stdout.readline() == "ready\n"
         wait_for(lambda: is_attached(client, (*host.pids, server.pid)), "the probes to be attached", 60)
         notifier = started(stack, directory, "notifier", [*hotstage, "notify"])
-        router, told = stack.enter_context(told_receiver(directory))
-        rules, target = faster_rules(directory), [config.http.listen]
+        router, told = stack.enter_context(told_receiver(directory, SCRAPE_SECONDS))
         first, lonely = (
             stack.enter_context(
-                prometheus(directory / name, target, rule_files=rules, alertmanager=router.url)
+                prometheus(
+                    directory / name,
+                    [config.http.listen],
+                    rule_files=faster_rules(directory, SCRAPE_SECONDS),
+                    alertmanager=router.url,
+                    interval_seconds=SCRAPE_SECONDS,
+                )
             )
             for name in ("first", "lonely")
         )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One host on which much goes wrong at once, by real means, and who is told of it. The rules are the shipped
-ones in quick motion: see FASTER in support/alarms.py.
+ones in quick motion: see support/alarms.py.
 
 The tests stand in the order of the run: all is well, then AT_ONCE in a moment, then AFTER, which would hide
 the rest.
@@ -20,7 +20,7 @@ from support.troubled import troubled_host
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(150)]
 
-QUIET_SECONDS = 9.0
+QUIET_SECONDS = 6.0
 XIDS = ("xid@10-600:79", "xid@10.5-600:94")
 HW_THERMAL = 0x40
 

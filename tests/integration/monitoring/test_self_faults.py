@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Five hosts, on each of them something of its own goes wrong, and who is told of it.
 
-The rules are the shipped ones in quick motion: see FASTER in support/alarms.py. What goes wrong where:
+The rules are the shipped ones in quick motion: see support/alarms.py. What goes wrong where:
 support/five_hosts.py.
 """
 
