@@ -41,6 +41,8 @@ class Probes(Protocol):
 
     def threads(self) -> NDArray[np.void]: ...
 
+    def thread_ids(self) -> Iterable[int]: ...
+
     def launches_by_source(self) -> Mapping[int, LaunchSources]: ...
 
     def streams(self) -> list[Stream]: ...
@@ -135,7 +137,7 @@ class Judge:
 
     def sees_new_threads(self) -> bool:
         """Whether threads have appeared since the last judgement: rules should count from their begin on."""
-        return not self._tids.issuperset(self._probes.threads()["tid"].tolist())
+        return not self._tids.issuperset(self._probes.thread_ids())
 
     def _judge(
         self,

@@ -119,6 +119,7 @@ class ProbeEngine:
         xids = self.beside.drain()
         with self._maps.held() as maps:
             sample = maps.read_fast(self._clock.monotonic_ns(), xids)
+        self.unmarked.look_at(sample.threads)
         sample = self.restraint.judged(sample)
         return replace(sample, losses=self.beside.with_losses(sample.losses), conflicts=self.conflict.drain())
 

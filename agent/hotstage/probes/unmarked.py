@@ -24,6 +24,17 @@ class UnmarkedWork:
     def __init__(self, maps: GuardedMaps, counted: Counted) -> None:
         self._maps = maps
         self._counted = counted
+        self._looked_at: NDArray[np.void] | None = None
+
+    def look_at(self, threads: NDArray[np.void]) -> None:
+        """THREAD_DTYPE (T,) as of the fast tick that has just read them; nobody changes them any more."""
+        self._looked_at = threads
+
+    def thread_ids(self) -> list[int]:
+        """Of every thread seen so far, as of the last fast tick; as of now where there is none."""
+        threads = self.threads() if self._looked_at is None else self._looked_at
+        ids: list[int] = threads["tid"].tolist()
+        return ids
 
     def threads(self) -> NDArray[np.void]:
         """THREAD_DTYPE (T,), every thread seen so far, as of now."""
