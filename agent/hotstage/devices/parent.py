@@ -17,7 +17,7 @@ import numpy as np
 from hotstage.clock import Clock
 from hotstage.config.settings import DevicesConfig
 from hotstage.devices.samples import DEVICE_DTYPE, DeviceSample, DevicesState, no_devices
-from hotstage.devices.wire import LAYOUTS, RecordKind, RecordReader, Status
+from hotstage.devices.wire import RecordKind, RecordReader, Status, unpack
 from hotstage.probes.samples import XidEvent
 
 COMMAND = (sys.executable, "-m", "hotstage.devices.process")
@@ -29,6 +29,7 @@ _READ_BYTES = 1 << 16
 _READS_MAX = 16
 _FRESH_PERIODS = 3.0
 _ABANDONED_MAX = 8
+_UUID_BYTES = DEVICE_DTYPE["uuid"].itemsize
 
 
 class Devices:
@@ -42,7 +43,7 @@ class Devices:
         self._child: subprocess.Popen[bytes] | None = None
         self._reader = RecordReader()
         self._has_said_all = False
-        self._rows: dict[bytes, np.ndarray[tuple[int], np.dtype[np.void]]] = {}
+        self._rows: dict[bytes, bytes] = {}  # UUID → its DEVICE_DTYPE row
         self._table: np.ndarray[tuple[int], np.dtype[np.void]] | None = None  # of `_rows`, until they change
         self._state, self._reason = DevicesState.starting, "not started yet"
         self._driver = ""
@@ -116,15 +117,16 @@ class Devices:
                 self._has_said_all = True
                 return
             self._heard_ns = now_ns
-            for kind, values in records:
-                self._take(kind, values)
+            for kind, record in records:
+                self._take(kind, record)
 
-    def _take(self, kind: RecordKind, values: Mapping[str, bytes | float | int]) -> None:
-        if kind is RecordKind.device:
-            row = np.frombuffer(LAYOUTS[kind].pack(*values.values()), DEVICE_DTYPE)
-            self._rows[bytes(row["uuid"][0])] = row
+    def _take(self, kind: RecordKind, record: bytes) -> None:
+        if kind is RecordKind.device:  # ten times a second of each GPU: the record is the row
+            self._rows[record[:_UUID_BYTES].rstrip(b"\0")] = record
             self._table = None
-        elif kind is RecordKind.xid:
+            return
+        values = unpack(kind, record)
+        if kind is RecordKind.xid:
             bus = _text(values["pci_bus_id"])
             xid = int(values["xid"])
             self._xids.append(XidEvent(int(values["at_ns"]), bus, xid, f"NVML reports XID {xid}", "nvml"))
@@ -173,7 +175,7 @@ class Devices:
         xids, self._xids = tuple(self._xids), []
         if self._table is None:
             ordered = [self._rows[uuid] for uuid in sorted(self._rows)]
-            self._table = np.concatenate(ordered) if ordered else np.zeros(0, DEVICE_DTYPE)
+            self._table = np.frombuffer(b"".join(ordered), DEVICE_DTYPE)
         rows = self._table
         allowed_ns = round(_FRESH_PERIODS * max(self._config.period_seconds, 1.0) * 1e9)
         return DeviceSample(

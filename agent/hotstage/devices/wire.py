@@ -84,7 +84,13 @@ def pack(kind: RecordKind, values: Sequence[bytes | float | int]) -> bytes:
     return HEADER.pack(MAGIC, kind, layout.size) + layout.pack(*values)
 
 
-_NUMBERS = frozenset(int(kind) for kind in RecordKind)
+def unpack(kind: RecordKind, record: bytes) -> dict[str, bytes | float | int]:
+    """A packed structure's values by name."""
+    values = LAYOUTS[kind].unpack(record)
+    return {name: value for (name, _), value in zip(_BY_KIND[kind], values, strict=True)}
+
+
+_KINDS = {int(kind): kind for kind in RecordKind}
 
 
 class RecordReader:
@@ -93,20 +99,19 @@ class RecordReader:
     def __init__(self) -> None:
         self._pending = b""
 
-    def feed(self, data: bytes) -> list[tuple[RecordKind, dict[str, bytes | float | int]]]:
-        """The records that are complete now, as (kind, values by name)."""
-        self._pending += data
+    def feed(self, data: bytes) -> list[tuple[RecordKind, bytes]]:
+        """The records that are complete now, as (kind, packed structure)."""
+        pending, at = self._pending + data, 0
         records = []
-        while len(self._pending) >= HEADER.size:
-            magic, number, size = HEADER.unpack_from(self._pending)
-            if magic != MAGIC or number not in _NUMBERS or LAYOUTS[RecordKind(number)].size != size:
+        while len(pending) - at >= HEADER.size:
+            magic, number, size = HEADER.unpack_from(pending, at)
+            kind = _KINDS.get(number)
+            if magic != MAGIC or kind is None or LAYOUTS[kind].size != size:
                 raise ValueError("not a record of the devices process")
-            if len(self._pending) < HEADER.size + size:
+            begin = at + HEADER.size
+            if len(pending) < begin + size:
                 break
-            kind = RecordKind(number)
-            values = LAYOUTS[kind].unpack_from(self._pending, HEADER.size)
-            records.append(
-                (kind, {name: value for (name, _), value in zip(_BY_KIND[kind], values, strict=True)})
-            )
-            self._pending = self._pending[HEADER.size + size :]
+            at = begin + size
+            records.append((kind, pending[begin:at]))
+        self._pending = pending[at:]
         return records

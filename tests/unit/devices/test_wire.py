@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotstage.devices.samples import DEVICE_DTYPE
-from hotstage.devices.wire import DEVICE_FIELDS, LAYOUTS, RecordKind, RecordReader, Status, pack
+from hotstage.devices.wire import DEVICE_FIELDS, LAYOUTS, RecordKind, RecordReader, Status, pack, unpack
 
 STATE = (7, Status.working, 2, b"550.1", b"")
 XID = (9, 79, b"0000:65:00")
@@ -24,7 +24,7 @@ def test_records_come_out_whole_however_they_are_cut(cuts):
         records += reader.feed(STREAM[last:cut])
         last = max(last, cut)
     assert [kind for kind, _ in records] == [RecordKind.state, RecordKind.device, RecordKind.xid]
-    assert records[2][1]["xid"] == 79 and records[0][1]["status"] == Status.working
+    assert unpack(*records[2])["xid"] == 79 and unpack(*records[0])["status"] == Status.working
 
 
 @pytest.mark.parametrize("junk", [b"\0" * 12, STREAM[1:], b"HTTP/1.1 200 OK\r\n\r\n"])
