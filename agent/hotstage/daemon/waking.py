@@ -10,6 +10,8 @@ from enum import Enum
 
 from hotstage.clock import Clock
 
+_POLLS_KEPT = 8
+
 
 class Woken(Enum):
     """What a wait ended by."""
@@ -26,6 +28,7 @@ class Waking:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._end = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._polls: dict[tuple[int, ...], select.poll] = {}
 
     def end(self) -> None:
         """Every wait returns at once from now on."""
@@ -37,12 +40,20 @@ class Waking:
         A signal does not shorten it, its handler does by `end`. A descriptor that is none counts as news: who
         then looks finds nothing.
         """
-        poll = select.poll()
-        poll.register(self._end, select.POLLIN)
-        for fd in urgent:
-            poll.register(fd, select.POLLIN)
+        poll = self._poll_of(tuple(urgent))
         left_ms = max(0.0, (until_ns - self._clock.monotonic_ns()) / 1e6)
         ready = {fd for fd, _ in poll.poll(left_ms)}
         if self._end in ready:
             return Woken.end
         return Woken.urgent if ready else Woken.time
+
+    def _poll_of(self, urgent: tuple[int, ...]) -> select.poll:
+        """As before while the rings are the same ones; between two ticks there may be none."""
+        poll = self._polls.get(urgent)
+        if poll is None:
+            if len(self._polls) > _POLLS_KEPT:
+                self._polls.clear()
+            poll = self._polls[urgent] = select.poll()
+            for fd in (self._end, *urgent):
+                poll.register(fd, select.POLLIN)
+        return poll
