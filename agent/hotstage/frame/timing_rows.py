@@ -7,7 +7,7 @@ import numpy as np
 
 from hotstage.frame.rolling import Rows
 from hotstage.probes.maps.layout import UNKNOWN_US
-from hotstage.stages.critical_path import WAITS, critical_path
+from hotstage.stages.critical_path import WAITS, critical_paths
 from hotstage.stages.first_token import first_tokens
 from hotstage.stages.segment_parts import WAIT_FIELDS
 from hotstage.stages.spans import OUTCOME_CANCELLED, OUTCOME_REFUSED, modality_of_masks
@@ -51,9 +51,9 @@ def reduced(finished: Rows) -> tuple[Rows, Rows]:
     outcome = finished["outcome"]
     finished = finished[(outcome != OUTCOME_CANCELLED) & (outcome != OUTCOME_REFUSED)]
     line = timeline_of(finished)
-    path, tokens = critical_path(line), first_tokens(finished, line)
+    tokens = first_tokens(finished, line)
     has_first = tokens.ttft_ns >= 0
-    early = critical_path(line, np.where(has_first, tokens.ttft_ns, 0))
+    path, early = critical_paths(line, np.where(has_first, tokens.ttft_ns, 0))
     rows = np.zeros(len(finished), TIMING_DTYPE)
     rows["at_ns"], rows["pid"] = finished["ended_ns"], finished["tgid"]
     for name in ("lora_rank", "lora_module"):

@@ -8,7 +8,7 @@ import pytest
 from support.kernel_rows import MS, KernelRequest, Modality, Stage
 
 from hotstage.probes.maps.layout import FINISHED_DTYPE, NO_DEVICE
-from hotstage.stages.critical_path import critical_path
+from hotstage.stages.critical_path import critical_path, critical_paths
 from hotstage.stages.timeline import timeline_of
 from hotstage.stages.waterfall import waterfall
 from hotstage.stages.waterfall_types import SegmentContext
@@ -211,6 +211,18 @@ def test_random_requests_add_up_to_the_nanosecond():
         assert (path.decided_ns >= 0).all() and (path.gap_left_ns >= 0).all()
         whole = path.decided_ns.sum(axis=1) + path.waits_ns()[:, 1:].sum(axis=1)
         assert (whole == (line.duration_ns if until is None else until)).all()
+
+
+def test_both_paths_walked_at_once_are_those_walked_one_by_one():
+    line = timeline_of(np.array(random_rows(np.random.default_rng(6)), FINISHED_DTYPE))
+    until = line.duration_ns // 3
+    until[::5] = 0  # without a first token
+    for found, alone in zip(
+        critical_paths(line, until), (critical_path(line), critical_path(line, until)), strict=True
+    ):
+        assert (found.decided_ns == alone.decided_ns).all()
+        assert (found.last_slot == alone.last_slot).all()
+        assert (found.waits_ns() == alone.waits_ns()).all()
 
 
 def test_hostile_clocks_give_a_finite_request():
