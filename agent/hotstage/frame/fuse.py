@@ -26,7 +26,7 @@ from hotstage.frame.open_calls import fill_open_calls
 from hotstage.frame.pressure import fill_pressure
 from hotstage.frame.request_costs import RequestCosts
 from hotstage.frame.rolling import Rows
-from hotstage.frame.scheduling import SchedulingRates, put_scheduling, wait_quantile
+from hotstage.frame.scheduling import SchedulingRates, put_scheduling, wait_quantiles
 from hotstage.frame.served import Cells, Served
 from hotstage.frame.token_latency import fill_token_latency
 from hotstage.host.samples import HostSample
@@ -216,13 +216,15 @@ class Fuser:
                 put_scheduling(
                     cells.setdefault(entity, {}), rates.of_pids([pid]), seconds, has_page_faults=faults
                 )
-        for (label, modality), added in rates.of_stages().items():
-            if label == NO_STAGE:
-                continue
+        stages = {code: added for code, added in rates.of_stages().items() if code[0] != NO_STAGE}
+        if not stages:
+            return
+        waits = wait_quantiles(np.array([added.waits for added in stages.values()]), 0.95)
+        for ((label, modality), added), wait_p95 in zip(stages.items(), waits, strict=True):
             entity = Entity(EntityKind.stage, stage=self._labels[label], modality=modality_name(modality))
             cell = cells.setdefault(entity, {})
             put_scheduling(cell, added.sums, seconds, has_page_faults=faults)
-            cell["cpu_wait_p95_seconds"] = wait_quantile(added.waits, 0.95)
+            cell["cpu_wait_p95_seconds"] = wait_p95
 
 
 def _put_counts(cell: dict[str, float], counts: Counts, seconds: float) -> None:

@@ -75,6 +75,7 @@ class SchedulingRates:
         self._page_fault_epoch: int | None = None
         self._recent: deque[_Second] = deque()
         self._of_pid: dict[int, Sums] = {}
+        self._waits: dict[int, Counts] = {}  # of the stages of `_recent`; integers, so that they add up
         self.step: SchedulingStep | None = None
         """What the last sample added; None before the second one, and while nothing is watched."""
 
@@ -83,15 +84,15 @@ class SchedulingRates:
         if sample is None:
             self._told, self._at_ns, self.step = _Told(), None, None
             self._recent.clear()
-            self._of_pid = {}
+            self._of_pid, self._waits = {}, {}
             return
         moved, sums, waits = self._told.advance(sample)
         if self._at_ns is not None:
             second = self._second(sample, self._at_ns, sample.keys[moved], sums, waits, labels)
-            self._recent.append(second)
+            self._append(second)
             self.step = second.step
         while self._recent and sample.at_ns - self._recent[0].step.at_ns >= WINDOW_NS:
-            self._recent.popleft()
+            self._drop_oldest()
         self._of_pid = self._by_pid()
         self._at_ns, self._page_fault_epoch = sample.at_ns, sample.page_fault_epoch
 
@@ -116,13 +117,30 @@ class SchedulingRates:
         """(label, modality) → its sums and waits over the window."""
         if not self._recent:
             return {}
-        return _by_stage(
-            *_grouped(
-                np.concatenate([second.stages for second in self._recent]),
-                np.concatenate([second.stage_sums for second in self._recent]),
-                np.concatenate([second.stage_waits for second in self._recent]),
-            )
+        codes, sums = _grouped(
+            np.concatenate([second.stages for second in self._recent]),
+            np.concatenate([second.stage_sums for second in self._recent]),
         )
+        return {
+            (code >> 8, code & 0xFF): Added(added, self._waits[code])
+            for code, added in zip(codes.tolist(), sums, strict=True)
+        }
+
+    def _append(self, second: _Second) -> None:
+        self._recent.append(second)
+        for code, waits in zip(second.stages.tolist(), second.stage_waits, strict=True):
+            if code in self._waits:
+                self._waits[code] += waits
+            else:
+                self._waits[code] = waits.copy()
+
+    def _drop_oldest(self) -> None:
+        second = self._recent.popleft()
+        for code, waits in zip(second.stages.tolist(), second.stage_waits, strict=True):
+            self._waits[code] -= waits
+        gone = self._waits.keys() - {code for each in self._recent for code in each.stages.tolist()}
+        for code in gone:
+            del self._waits[code]
 
     def _by_pid(self) -> dict[int, Sums]:
         if not self._recent:
@@ -201,12 +219,15 @@ class _Told:
         self._keys, self._sums, self._waits = keys, sums, waits
 
 
-def wait_quantile(waits: Counts, share: float) -> float:
-    """Upper edge of the nearest rank's slot in seconds, so at most 9 % above it; NaN below `MIN_WAITS`."""
-    total = int(waits.sum())
-    if total < MIN_WAITS:
-        return math.nan
-    return float(_UPPER[int(np.searchsorted(np.cumsum(waits), math.ceil(share * total)))])
+def wait_quantiles(waits: Counts, share: float) -> list[float]:
+    """Of each row of (N, 242) the upper edge of the nearest rank's slot in seconds, so at most 9 % above it;
+    NaN below `MIN_WAITS`.
+    """
+    until = np.cumsum(waits, axis=1)  # (N, 242)
+    totals = until[:, -1]
+    slots = np.count_nonzero(until < np.ceil(share * totals)[:, None], axis=1)
+    found: list[float] = np.where(totals < MIN_WAITS, math.nan, _UPPER[slots]).tolist()
+    return found
 
 
 def put_scheduling(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hotstage.frame.scheduling import SchedulingRates, put_scheduling, wait_quantile
+from hotstage.frame.scheduling import SchedulingRates, put_scheduling, wait_quantiles
 from hotstage.probes.maps.scheduling import CPU_KEY_DTYPE, CPU_STAT_DTYPE, CPU_THREAD_DTYPE
 from hotstage.probes.samples import SchedulingSample
 from hotstage.stages.labels import StageLabels
@@ -125,6 +125,6 @@ def test_while_nothing_is_watched_nothing_is_known():
 
 @pytest.mark.parametrize(("count", "expected"), [(19, math.nan), (100, 2.0**-21)])
 def test_a_quantile_is_the_upper_edge_of_its_slot_and_needs_samples(count, expected):
-    waits = np.zeros(242, np.uint64)
-    waits[8] = count  # the eighth slot after the underflow ends at 2^-21 s
-    assert wait_quantile(waits, 0.95) == pytest.approx(expected, nan_ok=True)
+    waits = np.zeros((2, 242), np.uint64)
+    waits[1, 8] = count  # the eighth slot after the underflow ends at 2^-21 s
+    assert wait_quantiles(waits, 0.95) == pytest.approx([math.nan, expected], nan_ok=True)
