@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,17 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 
+_DISORDER_NS = 1_000_000_000
+"""Rows that come after others may be so much older: what ends at one time is told one by one."""
+
+
 class Rolling:
-    """Rows of `dtype` (which has `at_ns`, uint64), appended in order of time. Not thread-safe."""
+    """Rows of `dtype` (which has `at_ns`, uint64), appended nearly in order of time. Not thread-safe."""
 
     def __init__(self, dtype: np.dtype[Any], capacity: int) -> None:
         self._rows = np.zeros(capacity, dtype)
+        self._times = self._rows["at_ns"]
+        self._raw = self._rows.view(np.dtype((np.void, dtype.itemsize)))  # fields are dear to move
         self._next = 0
         self._filled = 0
 
@@ -33,10 +40,21 @@ class Rolling:
         self._filled = min(self._filled + len(rows), len(self._rows))
 
     def since(self, at_ns: int) -> Rows:
-        """A copy of the rows later than `at_ns`, in no particular order."""
-        rows = self._rows[: self._filled]
-        kept: Rows = rows[rows["at_ns"] > max(at_ns, 0)]
-        return kept
+        """A copy of the rows later than `at_ns`. What is older is not looked at, however much there is."""
+        least, runs = max(at_ns - _DISORDER_NS, 0), [(0, self._next)]
+        if self._filled == len(self._rows):
+            runs.insert(0, (self._next, self._filled))
+        begins = [bisect_right(self._times, least, *run) for run in runs]
+        parts = [self._raw[begin:end] for begin, (_, end) in zip(begins, runs, strict=True)]
+        rows = np.concatenate(parts).view(self._rows.dtype)
+        is_late = rows["at_ns"] > max(at_ns, 0)
+        return rows if is_late.all() else chosen(rows, is_late)
+
+
+def chosen(rows: Rows, is_chosen: NDArray[np.bool_]) -> Rows:
+    """`rows[is_chosen]`, a copy, for a tenth of its price."""
+    kept: Rows = rows.view(np.dtype((np.void, rows.itemsize))).take(np.flatnonzero(is_chosen))
+    return kept.view(rows.dtype)
 
 
 def nearest_ranks(codes: Codes, values: Floats, shares: tuple[float, ...]) -> dict[int, tuple[int, Floats]]:

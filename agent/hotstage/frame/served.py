@@ -15,7 +15,7 @@ from hotstage.frame.align import age_seconds
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.heat import fill_heat
 from hotstage.frame.request_costs import RequestCosts
-from hotstage.frame.rolling import Codes, Rolling, Rows, nearest_ranks, sums
+from hotstage.frame.rolling import Codes, Rolling, Rows, chosen, nearest_ranks, sums
 from hotstage.grouping import first_of_each
 from hotstage.stages.names import OTHER
 from hotstage.stages.pulse import NameTable, Pulse
@@ -181,7 +181,7 @@ class Served:
         assert self._pulse is not None and self._first_ns is not None
         recent = self._spans.since(max(now_ns - self._window_ns, self._first_ns - 1))
         ranks = nearest_ranks(recent["code"], recent["seconds"], SHARES)
-        late = recent[recent["at_ns"] > max(now_ns - RATE_NS, 0)]
+        late = chosen(recent, recent["at_ns"] > max(now_ns - RATE_NS, 0))
         rates = sums(late["code"], late["count"])
         spans = self._pulse.open
         codes = spans["label"].astype(np.int64) << 8 | spans["modality"]
@@ -242,11 +242,11 @@ def _parts(recent: Rows, inflight: Rows, now_ns: int) -> _Parts:
     begun = np.concatenate([inflight, recent])
     return _Parts(
         inflight=inflight,
-        begun=begun[begun["started_ns"] > since_ns],
-        judged=recent[is_wanted & ~is_lost],
-        counted=recent[is_wanted],
-        failed=recent[is_lost | (outcome == OUTCOME_ERROR)],
-        late=recent[recent["at_ns"] > since_ns],
+        begun=chosen(begun, begun["started_ns"] > since_ns),
+        judged=chosen(recent, is_wanted & ~is_lost),
+        counted=chosen(recent, is_wanted),
+        failed=chosen(recent, is_lost | (outcome == OUTCOME_ERROR)),
+        late=chosen(recent, recent["at_ns"] > since_ns),
     )
 
 

@@ -28,6 +28,17 @@ def test_beyond_the_capacity_the_oldest_go(portion):
     assert sorted(ring.since(0)["value"]) == list(range(30, 38))
 
 
+def test_rows_that_come_a_moment_late_are_told_by_their_own_time():
+    second = 1_000_000_000
+    ring = Rolling(DTYPE, 8)
+    ring.append(rows(*(at * second for at in range(1, 6))))
+    ring.append(rows(5 * second + 7, 5 * second - 7, 9 * second))
+    assert sorted(ring.since(5 * second)["at_ns"]) == [5 * second + 7, 9 * second]
+    assert sorted(ring.since(5 * second - 8)["at_ns"])[0] == 5 * second - 7
+    ring.append(rows(10 * second, 11 * second))
+    assert len(ring.since(4 * second)) == 6
+
+
 def test_the_nearest_rank_is_a_value_that_occurred():
     values = np.arange(1.0, 21.0)
     (count, ranked) = nearest_ranks(np.zeros(20, np.int64), values[::-1].copy(), (0.5, 0.95, 0.99))[0]
