@@ -23,6 +23,7 @@ QUARANTINE_NS = 5_000_000_000
 SLOW_EVERY_NS = 3_000_000_000
 """Once full, one sample in this time replaces the oldest: the whole baseline turns over in 13 minutes."""
 
+_NEVER_NS = 1 << 63
 _REFIT_NS = 10_000_000_000
 _SCATTER_FLOOR = 0.15
 _QUICK_SAMPLES, _QUICK_NS = 8, 8_000_000_000
@@ -61,6 +62,8 @@ class Baseline:
         self._admitted_ns = 0
         self._has_news = False  # something was admitted since the last fit
         self.usual: Usual | None = None
+        self.due_ns = _NEVER_NS
+        """From when on `advance` may have something to do; before it a call changes nothing."""
 
     def excess_of(self, log_seconds: float, tokens: float, instance: int) -> float:
         """log2 of actual ÷ usual of one piece of work; call it only when `usual` is known."""
@@ -73,19 +76,17 @@ class Baseline:
             self._first_ns = at_ns
         if self.usual is None:
             self._admit(log_seconds, tokens, instance)
+            self.due_ns = at_ns
         else:
             self._waiting.append((at_ns, log_seconds, tokens, instance))
-
-    def is_due(self, at_ns: int) -> bool:
-        """Whether `advance` may have something to do; without it a call changes nothing."""
-        if self._waiting and at_ns - self._waiting[0][0] >= QUARANTINE_NS:
-            return True
-        return self._has_news and (
-            self.usual is None or at_ns - self._fitted_ns >= _REFIT_NS or self._has_grown()
-        )
+            self.due_ns = min(self.due_ns, at_ns + QUARANTINE_NS)
 
     def advance(self, at_ns: int, *, is_suspicious: bool) -> None:
         """Let samples out of quarantine unless something looks wrong, and fit again when it is due."""
+        self._advance(at_ns, is_suspicious=is_suspicious)
+        self.due_ns = self._next_due_ns(at_ns)
+
+    def _advance(self, at_ns: int, *, is_suspicious: bool) -> None:
         if not is_suspicious:
             self._release(at_ns)
         if not self._has_news or (self.usual is None and not self._knows_enough(at_ns)):
@@ -105,6 +106,14 @@ class Baseline:
         self._waiting.clear()
         self._has_news = False
         self.usual = None
+        self.due_ns = _NEVER_NS
+
+    def _next_due_ns(self, at_ns: int) -> int:
+        let_out_ns = self._waiting[0][0] + QUARANTINE_NS if self._waiting else _NEVER_NS
+        if not self._has_news:
+            return let_out_ns
+        is_now = self.usual is None or self._has_grown()
+        return min(let_out_ns, at_ns if is_now else self._fitted_ns + _REFIT_NS)
 
     def _has_grown(self) -> bool:
         return self._count >= 1.25 * self._fitted_count

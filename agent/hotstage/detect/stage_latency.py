@@ -92,11 +92,13 @@ class StageLatency:
         """What is slow now. Ended spans first: an end decides what its age only suggested."""
         self._judge_ended(pulse)
         open_streams = self._judge_open(pulse)
-        return [
-            finding
-            for code, stream in self._streams.items()
-            if (finding := self._conclude(stream, pulse, has_open=code in open_streams)) is not None
-        ]
+        found = []
+        for code, stream in self._streams.items():
+            if stream.is_awake or pulse.at_ns >= stream.baseline.due_ns:
+                found.append(self._conclude(stream, pulse, has_open=code in open_streams))
+            elif stream.paid and code not in open_streams:
+                stream.paid.clear()
+        return [finding for finding in found if finding is not None]
 
     def expected_ns(self, spans: Rows) -> int | None:
         """How long the longest of these open spans takes as a rule; None when one is of an unknown kind.
@@ -200,10 +202,6 @@ class StageLatency:
         return stream.whole.take(sample, usual, self._demand.slack)
 
     def _conclude(self, stream: _Stream, pulse: Pulse, *, has_open: bool) -> Finding | None:
-        if not stream.is_awake and not stream.baseline.is_due(pulse.at_ns):
-            if stream.paid and not has_open:
-                stream.paid.clear()
-            return None
         usual = stream.baseline.usual
         was_firing = stream.is_firing
         if usual is not None and stream.is_awake:
