@@ -12,39 +12,22 @@ import numpy as np
 
 from hotstage.breaker.record import BreakerState, Transition
 from hotstage.frame.frame import Frame
-from hotstage.probes.catalogue import calls_by_id
-from hotstage.probes.catalogue.spec import Family
 from hotstage.probes.samples import CallSample, XidEvent
 from hotstage.sinks import metrics
+from hotstage.sinks.call_counts import MODALITIES, CallCounts
 from hotstage.sinks.scheduling import SchedulingCounts
 from hotstage.sinks.slo import BAD, GOOD, Slos
 from hotstage.sinks.tally import HistogramTally, Tally
 from hotstage.stages.labels import StageLabels
 from hotstage.stages.pulse import Pulse
-from hotstage.stages.stage import modality_name
 from hotstage.windows.window import AnomalyWindow
-
-# Indexed by the one-byte ids in rows: a look-up in a tuple is what a row can afford.
-_MODALITIES = tuple(modality_name(modality) for modality in range(256))
 
 _TIMED = frozenset({"ok", "error", "cancelled"})
 """A refused request took no time worth knowing, a lost one has no end."""
 
-WAIT_REASONS = {
-    Family.SYNC: "sync",
-    Family.EVENT_WAIT: "sync",
-    Family.COPY: "memcpy",
-    Family.MEMSET: "memcpy",
-    Family.ALLOC: "alloc",
-    Family.FREE: "alloc",
-}
-"""What a thread waits for in a call of this family; other families are not waits."""
-
 COLLECTORS = ("requests", "calls", "host", "devices")
 
 OUTCOMES = ("ok", "error", "cancelled", "refused", "lost")
-
-_NEVER = (0, 0, 0)
 
 
 class Counts:
@@ -60,25 +43,17 @@ class Counts:
         self.stage_duration = HistogramTally(metrics.STAGE_DURATION)
         self.request_duration = HistogramTally(metrics.ENDPOINT_DURATION)
         self.requests = Tally(metrics.ENDPOINT_REQUESTS)
-        self.calls = Tally(metrics.CALLS)
-        self.call_errors = Tally(metrics.CALL_ERRORS)
+        self._calls = CallCounts()
+        self.calls, self.call_errors, self.waits = self._calls.calls, self._calls.errors, self._calls.waits
         self.windows = Tally(metrics.WINDOW_ANOMALIES)
         self.transitions = Tally(metrics.BREAKER_TRANSITIONS)
         self.xids = Tally(metrics.GPU_XID)
-        self.waits = Tally(metrics.STAGE_WAIT)
         self.graph_kernels = Tally(metrics.STAGE_GRAPH_KERNELS)
         self.unknown_graphs = Tally(metrics.UNKNOWN_GRAPHS)
         self.scheduling = SchedulingCounts()
         self.xid_last_seconds: dict[tuple[str, str], float] = {}
         self.fresh_seconds: dict[str, float] = {}
         """Source → Unix time when a frame last had it fresh."""
-        self._calls = {
-            call_id: (call.name, WAIT_REASONS.get(call.family))
-            for call_id, call in calls_by_id().items()
-            if call.family is not Family.MARK
-        }
-        # Key of a call counter → (count, errors, total time in ns) when it was last seen.
-        self._before: dict[bytes, tuple[int, int, int]] = {}
         self._graphs_before: dict[bytes, tuple[int, int]] = {}
 
     @property
@@ -109,35 +84,9 @@ class Counts:
         self._add_requests(pulse)
 
     def add_calls(self, sample: CallSample, stages: StageLabels) -> None:
-        """What moved since the sample before; a counter that fell is a new process's and starts anew."""
-        rows = np.flatnonzero(sample.moved)
-        keys, stats = sample.keys[rows], sample.stats[rows]
-        columns = [
-            *(keys[name].tolist() for name in ("tgid", "call", "stage", "modality")),
-            *(stats[name].tolist() for name in ("count", "errors", "total_ns")),
-        ]
-        raw, size = keys.tobytes(), keys.dtype.itemsize
-        for row, (pid, call, stage, modality, count, errors, total_ns) in enumerate(
-            zip(*columns, strict=True)
-        ):
-            known = self._calls.get(call)
-            if known is None:
-                continue
-            key = raw[row * size : (row + 1) * size]
-            before = self._before.get(key, _NEVER)
-            if count < before[0]:
-                before = _NEVER
-            self._before[key] = (count, errors, total_ns)
-            name, reason = known
-            of = (stages[stages.label_of(pid, stage)], _MODALITIES[modality])
-            self.calls.add((name, *of), count - before[0])
-            if errors > before[1]:
-                self.call_errors.add((name, *of), errors - before[1])
-            if reason is not None and total_ns > before[2]:
-                self.waits.add((*of, reason), (total_ns - before[2]) / 1e9)
+        """What moved since the sample before."""
+        self._calls.add(sample, stages)
         self._add_graphs(sample, stages)
-        if len(self._before) > 2 * len(sample.keys) + 1024:
-            self._forget(sample)
 
     def _add_graphs(self, sample: CallSample, stages: StageLabels) -> None:
         """What graph launches have run since the sample before."""
@@ -153,7 +102,7 @@ class Counts:
             if kernels < before[0] or unknown < before[1]:
                 before = 0, 0
             if kernels > before[0]:
-                of = (stages[stages.label_of(pid, stage)], _MODALITIES[modality])
+                of = (stages[stages.label_of(pid, stage)], MODALITIES[modality])
                 self.graph_kernels.add(of, kernels - before[0])
             if unknown > before[1]:
                 self.unknown_graphs.add((), unknown - before[1])
@@ -191,7 +140,7 @@ class Counts:
         for label, modality, model, pid, count, bucket, value in zip(
             *columns, buckets, seconds.tolist(), strict=True
         ):
-            labels = (stages[label], _MODALITIES[modality], models[model], gpu_of_pid.get(pid, ""))
+            labels = (stages[label], MODALITIES[modality], models[model], gpu_of_pid.get(pid, ""))
             self.stage_duration.add(labels, bucket, value, count)
 
     def _add_requests(self, pulse: Pulse) -> None:
@@ -206,19 +155,13 @@ class Counts:
         for endpoint, modality, model, outcome, bucket, value in zip(
             *columns, buckets, seconds.tolist(), strict=True
         ):
-            labels = (names.endpoints[endpoint], _MODALITIES[modality], names.models[model])
+            labels = (names.endpoints[endpoint], MODALITIES[modality], names.models[model])
             name = OUTCOMES[outcome] if outcome < len(OUTCOMES) else "unknown"
             self.requests.add((*labels, name))
             for event in self._slos.judge(labels[0], name, value):
                 self.slo_events.add(event)
             if name in _TIMED:
                 self.request_duration.add(labels, bucket, value)
-
-    def _forget(self, sample: CallSample) -> None:
-        """Drop the keys of processes that have gone."""
-        raw, size = sample.keys.tobytes(), sample.keys.dtype.itemsize
-        alive = {raw[at : at + size] for at in range(0, len(raw), size)}
-        self._before = {key: told for key, told in self._before.items() if key in alive}
 
 
 def window_labels(window: AnomalyWindow) -> tuple[str, str, str]:

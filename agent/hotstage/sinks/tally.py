@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,18 @@ Labels = tuple[str, ...]
 HistogramChildren = list[tuple[Labels, list[tuple[str, float]], float]]
 """Labels, cumulative (upper bound, count) pairs that end with +Inf, sum."""
 OTHER = "other"
+_NOWHERE, _UNKNOWN = -2, -1
+
+
+class Slots:
+    """Rows that count together again and again: of each its labels, None: it counts nowhere. Their places in
+    the tally are found when they first count, not before: a child that is 0 is a statement.
+    """
+
+    def __init__(self, labels: Sequence[Labels | None]) -> None:
+        self.labels = labels
+        self.places = np.array([_UNKNOWN if each else _NOWHERE for each in labels], np.intp)
+        self.is_other = np.zeros(len(labels), np.bool_)
 
 
 class Tally:
@@ -23,19 +36,42 @@ class Tally:
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
         self.dropped = 0
-        self._totals: dict[Labels, float] = {}
+        self._places: dict[Labels, int] = {}
+        self._totals = np.zeros(64)
 
     def add(self, labels: Labels, count: float = 1.0) -> None:
-        if _is_full(labels, self._totals, self.metric.cap):
-            labels = (OTHER,) * len(labels)
-            self.dropped += 1
-        self._totals[labels] = self._totals.get(labels, 0.0) + count
+        place, is_other = self._place_of(labels)
+        self.dropped += is_other
+        self._totals[place] += count
+
+    def add_at(self, slots: Slots, counts: NDArray[Any], *, is_moved: NDArray[np.bool_]) -> None:
+        """`add` of every row that has moved, (N,) as `slots`."""
+        is_counted = is_moved & (slots.places != _NOWHERE)
+        for row in np.flatnonzero(is_counted & (slots.places == _UNKNOWN)).tolist():
+            labels = slots.labels[row]
+            assert labels is not None
+            slots.places[row], slots.is_other[row] = self._place_of(labels)
+        rows = np.flatnonzero(is_counted)
+        self.dropped += int(np.count_nonzero(slots.is_other[rows]))
+        np.add.at(self._totals, slots.places[rows], counts[rows])
 
     def items(self) -> Iterator[tuple[Labels, float]]:
-        return iter(self._totals.items())
+        return zip(self._places, self._totals.tolist(), strict=False)
 
     def __len__(self) -> int:
-        return len(self._totals)
+        return len(self._places)
+
+    def _place_of(self, labels: Labels) -> tuple[int, bool]:
+        """(where their count is, whether it is that of `other`)."""
+        is_other = _is_full(labels, self._places, self.metric.cap)
+        if is_other:
+            labels = (OTHER,) * len(labels)
+        place = self._places.get(labels)
+        if place is None:
+            place = self._places[labels] = len(self._places)
+            if place == len(self._totals):
+                self._totals = np.concatenate([self._totals, np.zeros(len(self._totals))])
+        return place, is_other
 
 
 class HistogramTally:

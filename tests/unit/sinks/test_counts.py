@@ -89,7 +89,7 @@ def test_keys_of_departed_processes_are_forgotten_in_time():
     counts = Counts()
     for tgid in range(2_000):
         counts.add_calls(sample((tgid, LAUNCH, 1, 0, True)), StageLabels())
-    assert len(counts._before) < 1_100
+    assert len(counts._calls._before) < 1_100
     assert dict(counts.calls.items()) == {IN_ENCODER: 2_000}
 
 
