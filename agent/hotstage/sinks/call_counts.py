@@ -71,7 +71,7 @@ class CallCounts:
         self._told[:, now[_COUNT] < self._told[_COUNT]] = 0
         grew, self._told = now - self._told, now
         calls, errors, waits = self._slots
-        self.calls.add_at(calls, grew[_COUNT], is_moved=sample.moved)
+        self.calls.add_at(calls, grew[_COUNT], is_moved=sample.moved | (grew[_COUNT] > 0))
         self.errors.add_at(errors, grew[_ERRORS], is_moved=grew[_ERRORS] > 0)
         self.waits.add_at(waits, grew[_TOTAL_NS] / 1e9, is_moved=grew[_TOTAL_NS] > 0)
 

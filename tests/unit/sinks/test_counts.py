@@ -14,9 +14,11 @@ from hotstage.probes.catalogue.spec import Family
 from hotstage.probes.maps.graphs import GRAPH_WORK_DTYPE
 from hotstage.probes.maps.layout import CALL_KEY_DTYPE, CALL_STAT_DTYPE
 from hotstage.probes.samples import CallSample, XidEvent
+from hotstage.sinks import metrics
 from hotstage.sinks.counts import Counts
+from hotstage.sinks.tally import Slots, Tally
 from hotstage.stages.labels import StageLabels
-from hotstage.stages.stage import Modality, Stage
+from hotstage.stages.stage import OWN_STAGES, Modality, Stage
 
 LAUNCH = next(call_id for call_id, call in calls_by_id().items() if call.family is Family.LAUNCH)
 MARK = next((call_id for call_id, call in calls_by_id().items() if call.family is Family.MARK), None)
@@ -83,6 +85,46 @@ def test_a_process_that_is_gone_keeps_its_calls_and_a_reused_pid_starts_anew():
     counts.add_calls(sample(), StageLabels())
     counts.add_calls(sample((1, LAUNCH, 3, 0, True)), StageLabels())
     assert dict(counts.calls.items()) == {IN_ENCODER: 1_003}
+
+
+def test_a_key_that_one_read_of_the_map_misses_counts_once():
+    counts = Counts()
+    one, two = (1, LAUNCH, 10, 0, True), (2, LAUNCH, 5, 1, True)
+    for rows in ((one, two), (two,), ((2, LAUNCH, 6, 1, True), one), ((1, LAUNCH, 12, 0, True),)):
+        counts.add_calls(sample(*rows), StageLabels())
+    assert dict(counts.calls.items()) == {IN_ENCODER: 18}
+    assert dict(counts.call_errors.items()) == {IN_ENCODER: 1}
+
+
+def test_calls_that_moved_while_nobody_added_them_up_are_added_with_the_next_ones():
+    counts = Counts()
+    counts.add_calls(sample((1, LAUNCH, 10, 0, True)), StageLabels())
+    counts.add_calls(sample((1, LAUNCH, 15, 0, False)), StageLabels())
+    assert dict(counts.calls.items()) == {IN_ENCODER: 15}
+
+
+def test_calls_in_a_stage_that_a_process_made_up_go_where_its_name_is_by_now():
+    counts, labels, own = Counts(), StageLabels(), OWN_STAGES.start
+    for count, names in ((3, {}), (5, {(1, own): "rerank"}), (9, {(1, own): "rank again"})):
+        labels.know(names)
+        taken = sample((1, LAUNCH, count, 0, True))
+        taken.keys["stage"] = own
+        counts.add_calls(taken, labels)
+    assert {stage: count for (_, stage, _), count in counts.calls.items()} == {
+        "other": 3,
+        "rerank": 2,
+        "rank again": 4,
+    }
+
+
+def test_beyond_the_cap_calls_share_one_child():
+    tally = Tally(replace(metrics.CALLS, cap=3))
+    slots = Slots([("a",), ("b",), ("c",), None, ("d",)])
+    for _ in range(2):
+        tally.add_at(slots, np.array([1, 2, 3, 4, 5]), is_moved=np.array([True, True, True, True, False]))
+    assert (dict(tally.items()), tally.dropped) == ({("a",): 2, ("b",): 4, ("other",): 6}, 2)
+    tally.add_at(slots, np.array([0, 0, 0, 0, 5]), is_moved=np.array([False] * 4 + [True]))
+    assert dict(tally.items())[("other",)] == 11
 
 
 def test_keys_of_departed_processes_are_forgotten_in_time():
