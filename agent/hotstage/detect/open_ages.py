@@ -33,21 +33,35 @@ _SLACK = 1e-6
 """Logarithms of arrays and of plain numbers may differ in the last digits."""
 
 
-def suspects(spans: Rows, now_ns: int, streams: Mapping[Code, Allowed]) -> Rows:
-    """Open SPAN_DTYPE rows (N,) → those that may have more than they are allowed; none of other streams, and
-    none where nobody knows what is usual. All of them where they are few.
-    """
-    if len(spans) <= FEW:
-        return spans
-    codes = spans["label"].astype(np.int64) << 8 | spans["modality"]
-    known, place = grouped(codes)
-    limits = {code: _limit_of(*allowed) for code, allowed in streams.items()}
-    table = np.array([limits.get((code >> 8, code & 0xFF), _NO_LIMIT) for code in known.tolist()])
-    by_size, offset, largest, without, has_size = table[place].T
-    tokens = np.maximum(spans["tokens"], 1).astype(np.float64)
-    sized = by_size + np.log2(offset + tokens) + np.log2(np.maximum(tokens / largest, 1.0))
-    least = np.where((has_size > 0) & (spans["tokens"] > 0), sized, without)
-    return spans.take(np.flatnonzero(_log_ages(spans, now_ns) > least))
+class OpenAges:
+    """Keeps what was worked out for each stream until its usual duration or its level moves."""
+
+    def __init__(self) -> None:
+        self._limits: dict[Code, tuple[Allowed, _Limit]] = {}
+
+    def suspects(self, spans: Rows, now_ns: int, streams: Mapping[Code, Allowed]) -> Rows:
+        """Open SPAN_DTYPE rows (N,) → those that may have more than they are allowed; none of other streams,
+        and none where nobody knows what is usual. All of them where they are few.
+        """
+        if len(spans) <= FEW:
+            return spans
+        codes = spans["label"].astype(np.int64) << 8 | spans["modality"]
+        known, place = grouped(codes)
+        table = np.array([self._limit(streams, (code >> 8, code & 0xFF)) for code in known.tolist()])
+        by_size, offset, largest, without, has_size = table[place].T
+        tokens = np.maximum(spans["tokens"], 1).astype(np.float64)
+        sized = by_size + np.log2(offset + tokens) + np.log2(np.maximum(tokens / largest, 1.0))
+        least = np.where((has_size > 0) & (spans["tokens"] > 0), sized, without)
+        return spans.take(np.flatnonzero(_log_ages(spans, now_ns) > least))
+
+    def _limit(self, streams: Mapping[Code, Allowed], code: Code) -> _Limit:
+        allowed = streams.get(code)
+        if allowed is None:
+            return _NO_LIMIT
+        kept = self._limits.get(code)
+        if kept is None or kept[0][0] is not allowed[0] or kept[0][1] != allowed[1]:
+            kept = self._limits[code] = allowed, _limit_of(*allowed)
+        return kept[1]
 
 
 def _log_ages(spans: Rows, now_ns: int) -> NDArray[np.float64]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from hotstage.stages.pulse import Pulse
 from hotstage.stages.spans import OUTCOME_LOST
 from hotstage.stages.stage import Stage
@@ -34,10 +36,9 @@ HOST_STAGES = frozenset(
 )
 """Stages whose work is on the CPU: a request in one of them does not wait for the GPU."""
 
-_HOST_MASK = sum(1 << stage for stage in HOST_STAGES)
-_LOADING_MASK = 1 << Stage.model_load
+_HOST_MASK = np.uint64(sum(1 << stage for stage in HOST_STAGES))
+_LOADING_MASK = np.uint64(1 << Stage.model_load)
 _PROCESS_COLUMNS = ("pid", "is_dead", "launch_delta", "output_tokens_total", "open_requests", "instance")
-_REQUEST_COLUMNS = ("pid", "open_mask", "updated_ns", "started_ns")
 
 LEAKED_AFTER_NS = 60_000_000_000
 """Nothing was heard of a request for this long while its process went on: its server has forgotten it."""
@@ -172,20 +173,17 @@ class Progress:
 
     def _demand(self, pulse: Pulse) -> tuple[Counter[int], set[int]]:
         """(requests that wait for the device, whether any of them loads a model) by pid."""
-        waiting: Counter[int] = Counter()
-        loading: set[int] = set()
-        columns = (pulse.requests_open[name].tolist() for name in _REQUEST_COLUMNS)
-        for pid, open_mask, updated_ns, started_ns in zip(*columns, strict=True):
-            progress = self._processes.get(pid)
-            is_leaked = progress is not None and (
-                max(updated_ns, started_ns) < progress.any_ns - LEAKED_AFTER_NS
-            )
-            if is_leaked or open_mask & _HOST_MASK:
-                continue
-            waiting[pid] += 1
-            if open_mask & _LOADING_MASK:
-                loading.add(pid)
-        return waiting, loading
+        rows = pulse.requests_open
+        is_waiting = rows["open_mask"] & _HOST_MASK == 0
+        pids, heard_ns = rows["pid"], np.maximum(rows["updated_ns"], rows["started_ns"])
+        for pid, progress in self._processes.items():
+            # Hundreds of requests are of few processes, and of those few have forgotten any.
+            least_ns = max(progress.any_ns - LEAKED_AFTER_NS, 0)
+            if len(heard_ns) and heard_ns.min() < least_ns:
+                is_waiting &= (pids != pid) | (heard_ns >= least_ns)
+        waiting = Counter(pids[is_waiting].tolist())
+        loads = is_waiting & (rows["open_mask"] & _LOADING_MASK != 0)
+        return waiting, set(pids[loads].tolist())
 
 
 def _advance(

@@ -23,7 +23,7 @@ from hotstage.detect.baseline import Baseline
 from hotstage.detect.demand import Demand
 from hotstage.detect.finding import Evidence, Finding, Severity
 from hotstage.detect.latency_judge import CLEAR_SAMPLES, Judge, Sample
-from hotstage.detect.open_ages import suspects
+from hotstage.detect.open_ages import OpenAges
 from hotstage.detect.progress import Progress
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.stages.pulse import Pulse, Rows
@@ -86,6 +86,7 @@ class StageLatency:
         self._min_samples = config.min_baseline_samples
         self._progress = progress
         self._demand = demand
+        self._ages = OpenAges()
         self._streams: dict[tuple[int, int], _Stream] = {}
 
     def observe_pulse(self, pulse: Pulse) -> list[Finding]:
@@ -150,7 +151,7 @@ class StageLatency:
         allowed = {code: (stream.baseline.usual, self._level(stream)) for code, stream in streams.items()}
         too_old: dict[_Code, list[_OldSpan]] = {}
         for stage, modality, instance, pid, began_ns, _, tokens, _, *key in _plain(
-            suspects(spans, pulse.at_ns, allowed)
+            self._ages.suspects(spans, pulse.at_ns, allowed)
         ):
             code = stage, modality
             stream = streams.get(code)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hotstage.detect.baseline import Usual
-from hotstage.detect.open_ages import FEW, suspects
+from hotstage.detect.open_ages import FEW, OpenAges
 from hotstage.detect.statistics.work_size import WorkSize
 from hotstage.stages.spans import SPAN_DTYPE
 
@@ -59,7 +59,7 @@ def excess_of(span, streams):
 @pytest.mark.parametrize("seed", range(8))
 def test_whoever_has_more_than_allowed_is_among_them(seed):
     streams, spans = streams_of(SIZES), some_spans(800, seed)
-    chosen = set(suspects(spans, NOW, streams)["request_hash"].tolist())
+    chosen = set(OpenAges().suspects(spans, NOW, streams)["request_hash"].tolist())
     too_old = {int(span["request_hash"]) for span in spans if excess_of(span, streams) > LEVEL}
     assert too_old <= chosen
     assert 0 < len(too_old) < 400
@@ -69,14 +69,22 @@ def test_where_no_instance_differs_as_a_rule_nobody_else_is():
     streams = {(label, 1): (usual_of(size, {}), LEVEL) for label, size in enumerate(SIZES)}
     spans = some_spans(800)
     too_old = [int(span["request_hash"]) for span in spans if excess_of(span, streams) > LEVEL]
-    assert suspects(spans, NOW, streams)["request_hash"].tolist() == too_old
+    assert OpenAges().suspects(spans, NOW, streams)["request_hash"].tolist() == too_old
 
 
 def test_a_stream_without_a_usual_duration_has_none():
     spans = some_spans(FEW + 1)
-    assert len(suspects(spans, NOW, {(label, 1): (None, math.inf) for label in range(5)})) == 0
+    assert len(OpenAges().suspects(spans, NOW, {(label, 1): (None, math.inf) for label in range(5)})) == 0
+
+
+def test_a_limit_follows_what_is_usual_and_the_level():
+    ages, spans = OpenAges(), some_spans(800)
+    for level, size in ((LEVEL, SIZES[0]), (LEVEL + 1, SIZES[0]), (LEVEL, SIZES[2])):
+        streams = {(label, 1): (usual_of(size, {}), level) for label in range(5)}
+        too_old = [int(span["request_hash"]) for span in spans if excess_of(span, streams) > level]
+        assert ages.suspects(spans, NOW, streams)["request_hash"].tolist() == too_old
 
 
 def test_a_few_are_not_worth_a_look_at_all_of_them():
     spans = some_spans(FEW)
-    assert suspects(spans, NOW, streams_of(SIZES)) is spans
+    assert OpenAges().suspects(spans, NOW, streams_of(SIZES)) is spans
