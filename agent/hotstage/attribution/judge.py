@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,8 +170,19 @@ class Judge:
             is_untold = not is_marked and not anchors and not fitting
             by_step &= is_untold
             work, by_work = self._work(pid, row, is_wanted=is_untold and not by_step)
-            thread = _thread(row, name, counted, fitting, shape, by_step, len(by_stream))
-            threads.append(replace(thread, work=work, by_work=by_work))
+            threads.append(
+                _thread(
+                    row,
+                    name,
+                    counted,
+                    rules=tuple(fitting),
+                    shape=shape,
+                    by_step=by_step,
+                    stream_rules=len(by_stream),
+                    work=work,
+                    by_work=by_work,
+                )
+            )
             if len(threads) > THREADS_TOLD_LIMIT:
                 continue
             of_thread = dict(self._stream_entries(facts, name, streams))
@@ -293,15 +303,18 @@ def _with_streams(entries: Mapping[tuple[int, int], RuleEntry]) -> list[RuleEntr
     ]
 
 
-def _thread(
-    row: _Row,
-    name: str,
-    launches: LaunchSources,
-    fitting: Sequence[Rule],
-    shape: StepShape,
-    by_step: bool,
-    stream_rules: int,
-) -> ThreadFacts:
+class _Found(TypedDict):
+    """Fields of ThreadFacts that no state of the thread tells."""
+
+    rules: tuple[Rule, ...]
+    shape: StepShape
+    by_step: bool
+    stream_rules: int
+    work: PhaseShape
+    by_work: bool
+
+
+def _thread(row: _Row, name: str, launches: LaunchSources, **found: Unpack[_Found]) -> ThreadFacts:
     source = Source(min(row.source, max(Source)))
     is_marked = source in (Source.MARK, Source.NVTX)
     stage = row.stage if is_marked else row.inferred_stage
@@ -313,8 +326,5 @@ def _thread(
         modality=row.modality if is_marked else row.inferred_modality,
         since_ns=row.stage_since_ns if is_marked and stage != NO_STAGE else None,
         launches=launches,
-        rules=tuple(fitting),
-        shape=shape,
-        by_step=by_step,
-        stream_rules=stream_rules,
+        **found,
     )

@@ -14,6 +14,8 @@ import re
 import threading
 from pathlib import Path
 
+import numpy as np
+
 from hotstage.errors import HotstageError
 from hotstage.probes import bpf
 from hotstage.probes.coverage import Side
@@ -30,6 +32,7 @@ MAPS = ("urgent", "lost_lines")
 SOURCE = "kernel_log"
 TEXT_LIMIT = 240
 
+_LINES: dict[int, np.dtype[np.void]] = {EventKind.KERNEL_LINE: KERNEL_LINE_DTYPE}
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ?(\d{1,5})\b")
 
 log = logging.getLogger(__name__)
@@ -69,7 +72,9 @@ class XidWatch:
         with self._lock:
             if self._ring is None:
                 return ()
-            rows = self._ring.drain({EventKind.KERNEL_LINE: KERNEL_LINE_DTYPE})[EventKind.KERNEL_LINE]
+            rows = self._ring.drain(_LINES)[EventKind.KERNEL_LINE]
+        if not len(rows):
+            return ()
         events: list[XidEvent] = []
         for row in rows:
             event = parse_xid(bytes(row["text"]), int(row["at_ns"]))

@@ -36,18 +36,22 @@ class RingReader:
         )  # the data is mapped twice in a row: no record wraps
         self._data: NDArray[np.uint8] | None = np.frombuffer(self._producer, dtype=np.uint8, offset=_PAGE)
         self._is_held_up = False
+        self._nothing: tuple[Mapping[int, np.dtype[np.void]], dict[int, NDArray[np.void]]] | None = None
 
     def drain(self, dtypes: Mapping[int, np.dtype[np.void]]) -> dict[int, NDArray[np.void]]:
         """All complete records, by their first word (the kind), in order; empty arrays for kinds without any.
 
-        A record of another kind, or shorter than its kind's dtype, is skipped.
+        A record of another kind, or shorter than its kind's dtype, is skipped. Nothing is nearly always what
+        there is of most rings: it is made once for each mapping of dtypes.
         """
         if self._data is None:
             raise ValueError("the ring is closed")
         begin, end = _position(self._consumer), _position(self._producer)
         if begin == end:
             self._is_held_up = False
-            return {kind: np.empty(0, dtype) for kind, dtype in dtypes.items()}
+            if self._nothing is None or self._nothing[0] is not dtypes:
+                self._nothing = dtypes, {kind: np.empty(0, dtype) for kind, dtype in dtypes.items()}
+            return self._nothing[1]
         pieces: dict[int, list[NDArray[np.uint8]]] = {kind: [] for kind in dtypes}
         at = begin
         while at < end:
