@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -180,7 +181,11 @@ class Installation:
         self._log = self.destdir.with_name("log").open("w+")
         command = ["/usr/bin/python3", ROOT / "deploy/install.py", "install", "--destdir", self.destdir]
         self._process = subprocess.Popen(
-            ["nice", "-n", "19", *command], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
+            ["nice", "-n", "19", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
         )
 
     def wait(self) -> Path:
@@ -190,8 +195,9 @@ class Installation:
         return self.destdir
 
     def remove(self) -> None:
-        self._process.terminate()
-        self._process.wait(10)
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(10)
         self._log.close()
         self._folder.cleanup()
 

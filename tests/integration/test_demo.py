@@ -98,7 +98,7 @@ def the_fault(report: Report) -> Report:
 
 
 def test_a_stalled_encoder_is_caught_named_and_delivered():
-    report = demo("--fault", "encoder-stall@8-14", seconds=22, seed=4711)
+    report = demo("--fault", "encoder-stall@8-14", seconds=23, seed=4711)
     assert the_fault(report)["delay_seconds"] <= 5.0
     assert_counts_are_exact(report)
     assert_stages_agree_with_the_truth(report)

@@ -24,8 +24,8 @@ from hotstage.cli.client import AgentClient
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(150)]
 
 HARD_NEGATIVES = ("idle@6-13", "load-ramp@14.5-24")
-ALL_WELL_UNTIL = 25.5
-FAULTS = ("encoder-stall@27-36", "hang@37-48", "xid@50-53.5:48", "token-conflict@53-57")
+ALL_WELL_UNTIL = 25
+FAULTS = ("encoder-stall@27-38", "hang@39-51", "xid@53-56.5:48", "token-conflict@56.5-60.5")
 """The GPU of the XID is reset after it has counted as lost."""
 
 NEEDS = {panel.title: panel.needs for board in (OVERVIEW, STAGES) for panel in board.panels if panel.needs}
