@@ -44,9 +44,8 @@ class Daemon:
         self._clock = clock
         self._reload = reload
         self._service = service or NoManager()
-        self._stop = threading.Event()
         self._waking = Waking(clock)
-        self._reload_asked = threading.Event()
+        self._is_reload_asked = False
         self._switch: ProbeSwitch | None = None
 
     def run(self) -> None:
@@ -57,10 +56,12 @@ class Daemon:
         # Until the switch is there, whoever sends one must not end the agent with it.
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, self._ask_switch)
+        stop = threading.Event()
         with ExitStack() as stack:
             parts = Parts(self._config, self._clock, SelfMeter(self._clock), stack)
             self._switch = parts.switch
-            parts.start(self._stop)
+            parts.start(stop)
+            stack.callback(stop.set)
             ticker = Ticker(parts, self._clock)
             heart = Heartbeat(
                 self._service,
@@ -90,8 +91,8 @@ class Daemon:
             urgent = () if is_early else parts.engine.urgent_fds()
             if is_early:
                 continue
-            if self._reload_asked.is_set():
-                self._reload_asked.clear()
+            if self._is_reload_asked:
+                self._is_reload_asked = False
                 self._apply_reload(parts, heart)
             next_ns += FAST_NS
             behind_ns = self._clock.monotonic_ns() - next_ns
@@ -124,8 +125,9 @@ class Daemon:
         waiting = ", ".join(reload.needs_restart)
         heart.reloaded(f"needs a restart: {waiting}" if waiting else "")
 
+    # Handlers of signals take no lock: the next signal comes in the middle of one, on the same thread.
+
     def _ask_stop(self, signum: int, frame: FrameType | None) -> None:
-        self._stop.set()
         self._waking.end()
 
     def _ask_switch(self, signum: int, frame: FrameType | None) -> None:
@@ -133,4 +135,4 @@ class Daemon:
             self._switch.ask(off=signum == signal.SIGUSR1)
 
     def _ask_reload(self, signum: int, frame: FrameType | None) -> None:
-        self._reload_asked.set()
+        self._is_reload_asked = True

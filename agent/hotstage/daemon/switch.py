@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -40,8 +41,7 @@ class ProbeSwitch:
         self._told = told
         self._applying = threading.Lock()
         self._stop = threading.Event()
-        self._news = threading.Event()
-        self._asked: bool | None = None
+        self._asked: deque[bool] = deque(maxlen=1)
         self._unwritten: Switch | None = None  # off, and its file could not be made yet
         self._thread = threading.Thread(target=self._run, name="hotstage-switch", daemon=True)
         self._known_ns = clock.wall_ns()
@@ -68,14 +68,14 @@ class ProbeSwitch:
 
     def stop(self) -> None:
         self._stop.set()
-        self._news.set()
         if self._thread.ident is not None:
             self._thread.join(5.0)
 
     def ask(self, *, off: bool) -> None:
-        """What a signal asks for; done by the thread."""
-        self._asked = off
-        self._news.set()
+        """What a signal asks for; done by the thread at its next look. It takes no lock: another signal may
+        come in the middle of it, on the same thread.
+        """
+        self._asked.append(off)
 
     def order(self, order: SwitchOrder, actor: str) -> Document:
         """Carry it out and say how it stands then. Raises ApiError."""
@@ -98,11 +98,10 @@ class ProbeSwitch:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._news.wait(LOOK_SECONDS)
-            self._news.clear()
+            self._stop.wait(LOOK_SECONDS)
             try:
-                asked, self._asked = self._asked, None
-                if asked is not None:
+                if self._asked:
+                    asked = self._asked.pop()
                     name = "SIGUSR1" if asked else "SIGUSR2"
                     self._move(asked, "a signal", f"{name} was sent to the agent")
                 else:
