@@ -76,7 +76,9 @@ class _Row(NamedTuple):
 
 
 class Judge:
-    """`advance` once a second, from one thread. `states` is replaced as a whole: any thread may read it."""
+    """`advance` once a second or less often, from one thread. `states` is replaced as a whole: any thread may
+    read it.
+    """
 
     def __init__(
         self, config: StagesConfig, probes: Probes, facts: FactsBook, rules: RuleSet, book: FingerprintBook
@@ -133,6 +135,15 @@ class Judge:
         self._tids = frozenset(rows["tid"].tolist())
         self._forget(found, self._tids)
         self.states = found
+
+    @property
+    def only_tells(self) -> bool:
+        """Whether the next judgement can decide nothing: all work is marked, nothing is learned of it, and the
+        rules are the same.
+        """
+        if self._learner.is_learning or self._next is not None or not self.states:
+            return False
+        return all(state.is_marked for state in self.states.values())
 
     def sees_new_threads(self) -> bool:
         """Whether threads have appeared since the last judgement: rules should count from their begin on."""

@@ -22,6 +22,8 @@ from hotstage.engines.samples import EngineSample
 from hotstage.errors import HotstageError
 
 PERIOD_SECONDS = 1.0
+MARKED_PERIOD_SECONDS = 3.0
+"""Where every process marks its work and nothing is learned, a judgement only says how things stand."""
 LOOK_SECONDS = 0.2
 """How often new threads are looked for: they are judged at once."""
 REST = 4
@@ -118,8 +120,9 @@ class Attribution:
             self._rest_until_ns = ended_ns + REST * (ended_ns - now_ns)
 
     def _is_due(self, now_ns: int) -> bool:
-        is_second = now_ns - self._judged_ns >= PERIOD_SECONDS * 1e9
-        return is_second or (self._trouble is None and self._judge.sees_new_threads())
+        period = MARKED_PERIOD_SECONDS if self._judge.only_tells else PERIOD_SECONDS
+        is_time = now_ns - self._judged_ns >= period * 1e9
+        return is_time or (self._trouble is None and self._judge.sees_new_threads())
 
     def _tell(self, error: Exception) -> None:
         """The same trouble is told once, until a judgement has come to its end."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from support.attribution import process
 from hotstage.attribution.worker import ENDED_LIMIT, Attribution, still_told
 from hotstage.clock import SystemClock
 from hotstage.config.stages import StagesConfig
+from hotstage.probes.launch_sources import LaunchSources
 from hotstage.probes.maps.bursts import BURST_DTYPE
 from hotstage.probes.maps.layout import THREAD_DTYPE
 
@@ -75,6 +77,36 @@ def test_trouble_that_stays_is_told_once_and_tried_once_a_second(
 def test_a_long_judgement_is_followed_by_a_longer_rest(tmp_path: Path) -> None:
     probes = run(lambda: time.sleep(0.3), tmp_path, 2.6)
     assert 1 <= probes.judged <= 3, "0.3 s of work, then 1.2 s of rest"
+
+
+class Marking(Churning):
+    """Probes of a host whose one process goes on marking its launches, or never marks one."""
+
+    def __init__(self, pid: int, *, is_marked: bool) -> None:
+        super().__init__(lambda: None)
+        self._pid, self._is_marked = pid, is_marked
+
+    def threads(self) -> NDArray[np.void]:
+        rows = np.zeros(1, THREAD_DTYPE)
+        rows["tid"] = rows["tgid"] = self._pid
+        return rows
+
+    def launches_by_source(self) -> dict[int, object]:
+        self.judged += 1
+        return {self._pid: LaunchSources(mark=self.judged * self._is_marked)}
+
+
+@pytest.mark.parametrize(("is_marked", "times"), [(True, 1), (False, 3)])
+def test_where_all_work_is_marked_it_is_judged_less_often(
+    tmp_path: Path, is_marked: bool, times: int
+) -> None:
+    probes = Marking(os.getpid(), is_marked=is_marked)
+    config = StagesConfig(fingerprints=False)
+    judge = Attribution(config, probes, SystemClock(), tmp_path)  # type: ignore[arg-type]
+    judge.start()
+    time.sleep(2.7)
+    judge.close()
+    assert abs(probes.judged - times) < (1 if is_marked else 2)
 
 
 def test_a_process_that_has_ended_is_told_until_its_pid_is_in_use_again() -> None:
