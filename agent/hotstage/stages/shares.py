@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hotstage.probes.maps.layout import (
     BATCH_MEMBERS,
+    CONTEXTS,
     FINISHED_DTYPE,
     REQUEST_DTYPE,
     STAGE_SLOT_DTYPE,
@@ -332,18 +333,14 @@ def _bind(rows: Rows, place: NDArray[np.intp], held: Rows) -> None:
     is_first[1:] = (row_of[1:] != row_of[:-1]) | (held["context"][1:] != held["context"][:-1])
     first = np.flatnonzero(is_first)
     masks = np.bitwise_or.reduceat(np.uint64(1) << held["stage"].astype(np.uint64), first)
-    row_of, context, device = row_of[first], held["context"][first], held["device"][first]
-    # In rounds, one context of each row in each: a second one takes the place after the first. Mostly one.
-    while len(row_of):
-        is_now = np.ones(len(row_of), np.bool_)
-        is_now[1:] = row_of[1:] != row_of[:-1]
-        row = row_of[is_now]
-        bound = contexts["context"][row]
-        is_place = bound == context[is_now, None]
-        at = np.where(is_place.any(axis=1), is_place.argmax(axis=1), (bound == 0).argmax(axis=1))
-        fits = is_place.any(axis=1) | (bound == 0).any(axis=1)
-        row, at = row[fits], at[fits]
-        contexts["context"][row, at] = context[is_now][fits]
-        contexts["device"][row, at] = device[is_now][fits]
-        contexts["stage_mask"][row, at] |= masks[is_now][fits]
-        row_of, context, device, masks = (each[~is_now] for each in (row_of, context, device, masks))
+    columns: tuple[list[Any], ...] = (
+        row_of[first].tolist(),
+        held["context"][first].tolist(),
+        held["device"][first].tolist(),
+    )
+    for row, context, device, mask in zip(*columns, masks, strict=True):
+        bound = contexts["context"][row].tolist()
+        at = bound.index(context) if context in bound else bound.index(0) if 0 in bound else CONTEXTS
+        if at < CONTEXTS:
+            contexts["context"][row, at], contexts["device"][row, at] = context, device
+            contexts["stage_mask"][row, at] |= mask
