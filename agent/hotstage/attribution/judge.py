@@ -138,8 +138,8 @@ class Judge:
 
     @property
     def only_tells(self) -> bool:
-        """Whether the next judgement can decide nothing: all work is marked, nothing is learned of it, and the
-        rules are the same.
+        """Whether the next judgement can decide nothing: all work is marked, nothing is learned of it, and
+        the rules are the same.
         """
         if self._learner.is_learning or self._next is not None or not self.states:
             return False

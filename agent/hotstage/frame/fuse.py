@@ -95,8 +95,8 @@ class Fuser:
         as of the last pulse.
         """
         is_blind = any(PROBES_OFF in pulse.stale for pulse in pulses)
+        self._served.take(pulses)
         for pulse in pulses:
-            self._served.take(pulse)
             self._note_processes(pulse)
         if is_blind:
             self._calls.rest()

@@ -91,23 +91,30 @@ class Served:
             if endpoint
         }
 
-    def take(self, pulse: Pulse) -> None:
-        """Add what ended in the pulse. While the probes are off nothing does; with them all begins anew."""
-        if PROBES_OFF in pulse.stale:
-            self._first_ns = None
+    def take(self, pulses: Sequence[Pulse]) -> None:
+        """Add what ended in the pulses of a second, at once. While the probes are off nothing does; with them
+        all begins anew.
+        """
+        for pulse in pulses:
+            if PROBES_OFF in pulse.stale:
+                self._first_ns = None
+            elif self._first_ns is None:
+                self._first_ns = pulse.at_ns
+        seen = [pulse for pulse in pulses if PROBES_OFF not in pulse.stale]
+        if not seen:
             return
-        if self._first_ns is None:
-            self._first_ns = pulse.at_ns
-        self._pulse = pulse
-        if len(pulse.requests_ended):
-            self._take_requests(pulse)
-        if len(pulse.ended):
-            self._take_spans(pulse)
+        self._pulse = seen[-1]
+        requests, spans = [pulse.requests_ended for pulse in seen], [pulse.ended for pulse in seen]
+        at_ns = np.array([pulse.at_ns for pulse in seen], np.uint64)
+        if any(map(len, requests)):
+            self._take_requests(_joined(requests), np.repeat(at_ns, list(map(len, requests))))
+        if any(map(len, spans)):
+            self._take_spans(_joined(spans), np.repeat(at_ns, list(map(len, spans))))
 
-    def _take_requests(self, pulse: Pulse) -> None:
-        ended = pulse.requests_ended
+    def _take_requests(self, ended: Rows, at_ns: Rows) -> None:
+        """`at_ns` (N,): of the pulse that each ended in."""
         rows = np.zeros(len(ended), _REQUEST_DTYPE)
-        rows["at_ns"] = pulse.at_ns
+        rows["at_ns"] = at_ns
         rows["started_ns"] = ended["started_ns"]
         rows["seconds"] = (
             np.maximum(ended["ended_ns"].astype(float) - ended["started_ns"].astype(float), 0.0) / 1e9
@@ -125,12 +132,12 @@ class Served:
         for endpoint, modality in zip(rows["endpoint"].tolist(), rows["modality"].tolist(), strict=True):
             self._modality.setdefault(endpoint, Counter())[modality] += 1
 
-    def _take_spans(self, pulse: Pulse) -> None:
-        spans = np.zeros(len(pulse.ended), _SPAN_DTYPE)
-        count = np.maximum(pulse.ended["count"], 1)
-        spans["at_ns"], spans["count"] = pulse.at_ns, count
-        spans["code"] = pulse.ended["label"].astype(np.int64) << 8 | pulse.ended["modality"]
-        spans["seconds"] = pulse.ended["duration_ns"] / count / 1e9
+    def _take_spans(self, ended: Rows, at_ns: Rows) -> None:
+        spans = np.zeros(len(ended), _SPAN_DTYPE)
+        count = np.maximum(ended["count"], 1)
+        spans["at_ns"], spans["count"] = at_ns, count
+        spans["code"] = ended["label"].astype(np.int64) << 8 | ended["modality"]
+        spans["seconds"] = ended["duration_ns"] / count / 1e9
         self._spans.append(spans)
         for code, number in sums(spans["code"], spans["count"]).items():
             self._ended_stages[code] += int(number)
@@ -248,6 +255,12 @@ def _parts(recent: Rows, inflight: Rows, now_ns: int) -> _Parts:
         failed=chosen(recent, is_lost | (outcome == OUTCOME_ERROR)),
         late=chosen(recent, recent["at_ns"] > since_ns),
     )
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    """One after the other; moved as plain bytes."""
+    dtype = parts[0].dtype
+    return np.concatenate([part.view(np.dtype((np.void, dtype.itemsize))) for part in parts]).view(dtype)
 
 
 def _fill_costs(costs: RequestCosts, cells: Cells) -> None:

@@ -7,13 +7,14 @@ up to it: the largest share names the stage that makes the first token late.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 
 import numpy as np
 
 from hotstage.frame.entity import HOST, Entity, EntityKind
 from hotstage.frame.latency_types import Latency, LatencyPart, TokenLatency
-from hotstage.frame.rolling import Floats, Rows, nearest_ranks
+from hotstage.frame.rolling import Floats, Rows
 from hotstage.frame.timing_rows import GAPS
 from hotstage.grouping import distinct
 from hotstage.stages.first_token import BASES
@@ -174,5 +175,6 @@ def _quantiles(values: Floats, min_samples: int) -> tuple[float | None, float | 
     """(p50, p95), nearest rank."""
     if len(values) < max(min_samples, 1):
         return None, None
-    _, (p50, p95) = nearest_ranks(np.zeros(len(values), np.int64), values, SHARES)[0]
-    return float(p50), float(p95)
+    ordered = np.sort(values)
+    p50, p95 = (float(ordered[max(math.ceil(share * len(values) - 1e-9), 1) - 1]) for share in SHARES)
+    return p50, p95

@@ -153,7 +153,7 @@ def test_the_frame_has_both_columns_of_the_endpoints_it_knows():
     name = seen.names.endpoints[2]
     own = RequestStatistics(ClassesConfig(), FrameConfig())
     own.keep(START, np.array([ended(0.6, tokens=100, endpoint=name) for _ in range(20)], FINISHED_DTYPE))
-    served.take(seen)
+    served.take([seen])
     cells = {HOST: {}}
     served.fill(START, cells, own.costs(START))
     cell = cells[Entity(EntityKind.endpoint, endpoint=name)]

@@ -22,8 +22,7 @@ def ended(number, at_ns, seconds, **others):
 
 def cells(*pulses, now_ns, **config):
     served = Served(FrameConfig(**config))
-    for each in pulses:
-        served.take(each)
+    served.take(pulses)
     filled = {HOST: {}}
     served.fill(now_ns, filled)
     return filled
@@ -99,9 +98,8 @@ def test_endpoints_beyond_the_limit_are_other():
 def test_the_modality_of_an_endpoint_is_that_of_most_of_its_requests():
     served = Served(FrameConfig())
     kinds = [Modality.image, Modality.image, Modality.text]
-    served.take(
-        pulse(START, requests_ended=[ended(n, START, 1.0, modality=kind) for n, kind in enumerate(kinds)])
-    )
+    done = [ended(n, START, 1.0, modality=kind) for n, kind in enumerate(kinds)]
+    served.take([pulse(START, requests_ended=done)])
     assert served.endpoint_modality == {"/v1/vision": "image"}
 
 
