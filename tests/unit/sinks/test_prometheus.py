@@ -17,7 +17,7 @@ from hotstage.sinks import metrics
 from hotstage.sinks import prometheus as module
 from hotstage.sinks.metrics import METRICS
 from hotstage.sinks.prometheus import PrometheusSink
-from hotstage.sinks.readings import Reading
+from hotstage.sinks.readings import PENDING_MAX, Reading
 from hotstage.sinks.self_facts import OtlpState
 from hotstage.sinks.tally import bounds_of
 from hotstage.store.deliveries import DestinationReport, NotifierReport
@@ -130,6 +130,26 @@ def test_counters_stay_and_gauges_go_with_what_they_speak_of(sink, full_tick, a_
     assert "hotstage_stage_inflight" not in names
     assert "hotstage_breaker_transitions_total" in names
     assert "hotstage_endpoint_heat" in names, "gauges of the slow tick stand until the next one"
+
+
+def test_what_ended_in_a_fast_tick_is_there_for_whoever_reads_and_counts_once(
+    sink, full_tick, a_tick, a_pulse
+):
+    ended = a_pulse([("vision_encode", "image", 0.01, 7, 1)])
+
+    def counted():
+        (stages,) = (each for each in sink.readings.collect() if each.metric is metrics.STAGE_DURATION)
+        return sum(buckets[-1][1] for _, buckets, _ in stages.histograms)
+
+    sink.publish(full_tick)
+    before = counted()
+    for ticks in (1, PENDING_MAX + 3):
+        for _ in range(ticks):
+            sink.publish(a_tick(frame=None, pulse=ended))
+        assert (counted(), counted()) == (before + ticks, before + ticks)
+        before += ticks
+    sink.publish(full_tick)
+    assert len(sink.readings._pending) == 0, "nothing waits for longer than a second"
 
 
 def test_the_stage_histogram_is_cumulative_with_scale_3_edges(sink, full_tick):
