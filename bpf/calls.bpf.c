@@ -189,6 +189,17 @@ int communicator_exit(struct pt_regs *ctx)
 	return 0;
 }
 
+/*
+ * Run by user space, attached to nothing: a thread that ended in a group has left this entry, which goes with its
+ * place in its process's share. Arguments: tid, index.
+ */
+SEC("raw_tp")
+int drop_pending(struct bpf_raw_tracepoint_args *ctx)
+{
+	settle_pending((__u32)ctx->args[0], (__u32)ctx->args[1], 0, 0, 0);
+	return 0;
+}
+
 #ifndef HOTSTAGE_NO_KERNEL_FUNCTIONS
 SEC("uprobe")
 int timed_session(struct pt_regs *ctx)

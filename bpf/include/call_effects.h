@@ -64,9 +64,28 @@ static __always_inline void enter_effect(struct pt_regs *ctx, struct thread_stat
 
 static __always_inline __u32 keep_context(const struct context_key *key, __u32 ordinal)
 {
-	if (!bpf_map_lookup_elem(&contexts, key) && !hold_share(key->tgid, SHARE_CONTEXTS))
+	__u32 is_new = !bpf_map_lookup_elem(&contexts, key);
+
+	if (is_new && !hold_share(key->tgid, SHARE_CONTEXTS))
 		return 0;
-	return !bpf_map_update_elem(&contexts, key, &ordinal, BPF_ANY);
+	if (!bpf_map_update_elem(&contexts, key, &ordinal, BPF_ANY))
+		return 1;
+	if (is_new)
+		free_share(key->tgid, SHARE_CONTEXTS);
+	return 0;
+}
+
+static __always_inline __u32 keep_uuid(const struct device_key *key, const struct device_uuid *uuid)
+{
+	__u32 is_new = !bpf_map_lookup_elem(&device_uuids, key);
+
+	if (is_new && !hold_share(key->tgid, SHARE_DEVICES))
+		return 0;
+	if (!bpf_map_update_elem(&device_uuids, key, uuid, BPF_ANY))
+		return 1;
+	if (is_new)
+		free_share(key->tgid, SHARE_DEVICES);
+	return 0;
 }
 
 /* Which device an ordinal of the process is: its UUID stands at the address. */
@@ -77,8 +96,7 @@ HOTSTAGE_PART __u32 note_uuid(__u32 tgid, __u32 ordinal, __u64 address)
 
 	if (bpf_probe_read_user(&uuid, sizeof(uuid), (void *)address))
 		count_loss(UNREADABLE_ARGUMENTS);
-	else if ((!bpf_map_lookup_elem(&device_uuids, &key) && !hold_share(tgid, SHARE_DEVICES)) ||
-		 bpf_map_update_elem(&device_uuids, &key, &uuid, BPF_ANY))
+	else if (!keep_uuid(&key, &uuid))
 		count_loss(LOST_CONTEXTS);
 	return 0;
 }

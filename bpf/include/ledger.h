@@ -59,6 +59,10 @@ static __always_inline void enter_memory(struct pt_regs *ctx, struct thread_stat
 	case EFFECT_MEMORY_UNMAP:
 		enter_unmap(thread, tgid);
 		break;
+	case EFFECT_CONTEXT_END:
+		if (spec->detail == CONTEXT_DESTROYED)
+			drop_context(thread->second_argument, tgid);
+		break;
 	case EFFECT_POOL_ATTRIBUTE:
 		thread->ordinal = PT_REGS_PARM2(ctx);
 		thread->third_argument = PT_REGS_PARM3(ctx);

@@ -25,9 +25,23 @@ static __always_inline void hold_primary(__u32 tgid, __u32 ordinal, __u64 contex
 	}
 	kinds = share_of(tgid, SHARE_CALL_STATS);
 	fresh.kinds_before = kinds ? *kinds : ~0ULL;
-	if ((!known && !hold_share(tgid, SHARE_PRIMARIES)) ||
-	    bpf_map_update_elem(&primary_contexts, &key, &fresh, BPF_ANY))
+	if (!known && !hold_share(tgid, SHARE_PRIMARIES)) {
 		count_loss(LOST_CONTEXTS);
+	} else if (bpf_map_update_elem(&primary_contexts, &key, &fresh, BPF_ANY)) {
+		count_loss(LOST_CONTEXTS);
+		if (!known)
+			free_share(tgid, SHARE_PRIMARIES);
+	}
+}
+
+/* A context is about to be destroyed: from here on its handle may be another one's. */
+HOTSTAGE_PART __u32 drop_context(__u64 context, __u32 tgid)
+{
+	struct context_key key = {.tgid = tgid, .context = context};
+
+	if (!bpf_map_delete_elem(&contexts, &key))
+		free_share(tgid, SHARE_CONTEXTS);
+	return 0;
 }
 
 #ifndef HOTSTAGE_BCC /* ledger_notes.h */

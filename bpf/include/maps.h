@@ -100,10 +100,13 @@ static __always_inline __u32 share_limit(__u32 kind)
 	return limits ? limits->shares[kind & (HOTSTAGE_SHARES - 1)] : 0;
 }
 
-/* Whether one more would be beyond its share. */
+/*
+ * Whether one more would be beyond its share. Below 0 it is where entries have gone that were made while
+ * process_shares was full.
+ */
 static __always_inline __u32 has_its_share(const __u64 *held, __u32 kind)
 {
-	return held && *held >= share_limit(kind);
+	return held && (__s64)*held >= (__s64)share_limit(kind);
 }
 
 static __always_inline void hold_one_more(__u64 *held)

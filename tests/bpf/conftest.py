@@ -26,7 +26,7 @@ from hotstage.probes.loader import links
 from hotstage.probes.loader.base import AttachPoint, Link, Loader, MapSizes, OpenLibrary, Rung
 from hotstage.probes.loader.bcc import BccLoader
 from hotstage.probes.loader.libbpf import LibbpfLoader
-from hotstage.probes.loader.programs import TAKE_OUT
+from hotstage.probes.loader.programs import DROP_PENDING, TAKE_OUT
 from hotstage.probes.maps.kernel import KernelMaps
 
 REPOSITORY = Path(__file__).parents[2]
@@ -200,7 +200,7 @@ def start_probes(
     loader: Loader = BccLoader() if compiler == "bcc" else LibbpfLoader()
     stack.callback(loader.close)
     loaded = loader.load(sizes or MapSizes(), rung)
-    maps = KernelMaps(loaded.maps, loaded.programs.get(TAKE_OUT))
+    maps = KernelMaps(loaded.maps, loaded.programs.get(TAKE_OUT), loaded.programs[DROP_PENDING])
     stack.callback(maps.close)
     maps.prepare(call_spec_table(LIBRARIES), slow_call_ns=1_000_000_000, event_gap_ns=0)
     cuda, marks = open_library(build.cuda, "libcuda", stack), open_library(build.marks, "marks", stack)

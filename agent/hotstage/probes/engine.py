@@ -27,7 +27,7 @@ from hotstage.probes.forgetting import Forgetting
 from hotstage.probes.ledger import Ledger
 from hotstage.probes.loader.base import Loader, MapSizes, Rung
 from hotstage.probes.loader.choice import load_with, refused_rungs
-from hotstage.probes.loader.programs import TAKE_OUT
+from hotstage.probes.loader.programs import DROP_PENDING, TAKE_OUT
 from hotstage.probes.maps.guarded import GuardedMaps
 from hotstage.probes.maps.kernel import KernelMaps
 from hotstage.probes.names import Names
@@ -210,7 +210,7 @@ class ProbeEngine:
         self._loader, loaded = load_with(config.loader, MapSizes.of(config), rung, self._given_loader)
         self._refused_rungs = refused_rungs(self._loader)
         self.loader, self.rung = self._loader.name, loaded.rung.value
-        maps = KernelMaps(loaded.maps, loaded.programs.get(TAKE_OUT))
+        maps = KernelMaps(loaded.maps, loaded.programs.get(TAKE_OUT), loaded.programs.get(DROP_PENDING))
         self._maps.open(maps)
         self._range_names = range_names(loaded.maps) if config.nvtx_torch else None
         self.conflict.start(maps)

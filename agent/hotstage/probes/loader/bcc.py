@@ -14,7 +14,7 @@ from hotstage.probes.loader.base import LoadedPrograms, MapSizes, Rung
 from hotstage.probes.loader.bcc_compiler import Compiled, Function, compile_with_bcc
 from hotstage.probes.loader.held import HeldPrograms
 from hotstage.probes.loader.libbpf import OBJECTS
-from hotstage.probes.loader.programs import MAPS, TAKE_OUT, attach_types
+from hotstage.probes.loader.programs import DROP_PENDING, MAPS, TAKE_OUT, attach_types
 from hotstage.probes.loader.translate import translate
 
 
@@ -64,6 +64,6 @@ class BccLoader(HeldPrograms):
 
     def _load_on(self, rung: Rung, text: str) -> LoadedPrograms:
         functions = [Function(name, "kprobe", kind or -1) for name, kind in attach_types(rung).items()]
-        functions.append(Function(TAKE_OUT, "raw_tracepoint"))
+        functions += [Function(name, "raw_tracepoint") for name in (TAKE_OUT, DROP_PENDING)]
         self._compiled = compile_with_bcc(text, functions, MAPS)
         return self._hold(LoadedPrograms(rung, self._compiled.programs, self._compiled.maps))

@@ -13,7 +13,7 @@ from hotstage.errors import LoadError, PrivilegeError
 from hotstage.probes.loader.base import LoadedPrograms, MapSizes, Rung
 from hotstage.probes.loader.held import HeldPrograms
 from hotstage.probes.loader.libbpf_object import Libbpf, LibbpfError, LibbpfObject
-from hotstage.probes.loader.programs import MAPS, attach_types
+from hotstage.probes.loader.programs import DROP_PENDING, MAPS, attach_types
 
 OBJECTS = Path(__file__).parents[1] / "objects"
 """Where `make bpf` puts the objects and copies of their sources."""
@@ -74,7 +74,7 @@ class LibbpfLoader(HeldPrograms):
         self._object = self._loaded = None
 
     def _load_on(self, rung: Rung, sizes: MapSizes) -> LoadedPrograms:
-        types = attach_types(rung)
+        types = {**attach_types(rung), DROP_PENDING: 0}
         name = _OBJECTS_OF[rung][0 if _KERNEL_BTF.exists() else -1]
         self._object = self._libbpf.load(self._objects / name, types, sizes.entries())
         return self._hold(

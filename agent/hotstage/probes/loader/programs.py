@@ -71,6 +71,8 @@ PROGRAMS: dict[Rung, dict[PointKind, tuple[Side, ...]]] = {
 
 TAKE_OUT = "ledger_take_out"
 """Run by user space, under bcc alone: takes an entry out of the memory ledger."""
+DROP_PENDING = "drop_pending"
+"""Run by user space: takes out what a thread left that ended within a group of NCCL's."""
 
 MAPS = (
     "settings",

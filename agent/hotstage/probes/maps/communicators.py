@@ -7,12 +7,14 @@ ranks can be compared by while one of them hangs. Works on descriptors; it never
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hotstage.probes import bpf
 from hotstage.probes.maps.layout import NO_DEVICE
 from hotstage.probes.maps.reader import HashReader
 
@@ -67,7 +69,9 @@ class Communicator:
 class CommunicatorMaps:
     """`communicators`, and `drivers_seen` beside it. One thread reads it."""
 
-    def __init__(self, fds: Mapping[str, int]) -> None:
+    def __init__(self, fds: Mapping[str, int], drop_pending: int | None = None) -> None:
+        """`drop_pending`: the program of that name; None: no thread is forgotten while its process lives."""
+        self._drop_pending = drop_pending
         self._communicators = HashReader(fds["communicators"], COMMUNICATOR_KEY_DTYPE, COMMUNICATOR_DTYPE)
         self._pending = HashReader(fds["pending_communicators"], PENDING_KEY_DTYPE, PENDING_DTYPE)
         self._drivers_seen = HashReader(fds["drivers_seen"], _TGID_DTYPE, _SEEN_DTYPE)
@@ -117,9 +121,13 @@ class CommunicatorMaps:
         self._pending.delete(keys[np.isin(values["tgid"], gone)])
 
     def forget_threads(self, tids: NDArray[np.uint32]) -> None:
-        """Groups that ended with their thread."""
-        keys, _ = self._pending.read()
-        self._pending.delete(keys[np.isin(keys["tid"], tids)])
+        """Groups that ended with their thread. The kernel takes each entry out, so that the share of a
+        process that lives on changes by one atomic operation.
+        """
+        keys = self._pending.read()[0]
+        for tid, index in keys[np.isin(keys["tid"], tids)].tolist():
+            if self._drop_pending is not None:
+                bpf.run(self._drop_pending, struct.pack("<2Q", tid, index))
 
 
 def _told(value: int) -> int | None:

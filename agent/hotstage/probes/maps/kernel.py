@@ -66,8 +66,12 @@ class Forgotten:
 class KernelMaps:
     """Every map of the counting and marks programs. One thread reads it."""
 
-    def __init__(self, fds: Mapping[str, int], take_out: int | None = None) -> None:
-        """`take_out`: `ledger_take_out`, where the programs need it."""
+    def __init__(
+        self, fds: Mapping[str, int], take_out: int | None = None, drop_pending: int | None = None
+    ) -> None:
+        """Programs that are run here: `take_out` is `ledger_take_out`, where the others need it;
+        `drop_pending` is needed where threads are forgotten.
+        """
         self._fds = dict(fds)
         self._threads = HashReader(fds["threads"], _TID_DTYPE, layout.THREAD_STATE_DTYPE)
         self._requests = HashReader(
@@ -98,7 +102,7 @@ class KernelMaps:
         """Bursts of unmarked launches, and which of them are prefill and decode."""
         self.ledger = LedgerMaps(fds, take_out)
         """What memory is allocated."""
-        self.communicators = CommunicatorMaps(fds)
+        self.communicators = CommunicatorMaps(fds, drop_pending)
         """NCCL's, and which processes the runtime does not count in."""
         self.names = NamesMaps(fds)
         """Names of launched kernels, stacks of slow or failing calls."""
@@ -315,7 +319,7 @@ class KernelMaps:
         everyone = np.union1d(holders["tgid"], self.ledger.read().sums[0]["tgid"])
         chosen = everyone if pids is None else np.fromiter(pids, np.uint32, len(pids))
         self.ledger.forget(chosen.tolist())
-        shares["held"][:, Share.ALLOCATIONS] = 0
+        shares["held"][:, [Share.ALLOCATIONS, Share.PRIMARIES, Share.POOLS]] = 0
         for holder, share in zip(holders, shares, strict=True):
             if holder["tgid"] in chosen:
                 bpf.update(self._fds["process_shares"], holder.tobytes(), share.tobytes())

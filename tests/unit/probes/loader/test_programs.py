@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hotstage.probes.loader.base import PointKind, Rung
-from hotstage.probes.loader.programs import MAPS, PROGRAMS, attach_types
+from hotstage.probes.loader.programs import DROP_PENDING, MAPS, PROGRAMS, TAKE_OUT, attach_types
 
 BPF = Path(__file__).parents[4] / "bpf"
 NAMES = re.findall(r'#include "(\w+\.bpf\.c)"', (BPF / "hotstage.bpf.c").read_text(encoding="utf-8"))
@@ -30,6 +30,11 @@ def test_every_program_is_in_the_sources(rung: Rung) -> None:
 def test_every_program_of_the_sources_is_used_on_some_rung() -> None:
     used = {program for rung in Rung for program in attach_types(rung)}
     assert used == set(re.findall(r"^int (\w+)\(struct pt_regs", SOURCES, re.MULTILINE))
+
+
+def test_every_program_that_user_space_runs_is_in_the_sources() -> None:
+    run = re.findall(r"^int (\w+)\(struct bpf_raw_tracepoint_args", SOURCES, re.MULTILINE)
+    assert sorted(run) == [DROP_PENDING, TAKE_OUT]
 
 
 def test_every_map_is_declared() -> None:
