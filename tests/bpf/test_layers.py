@@ -30,7 +30,7 @@ KINDS = {"driver": "libcuda", "runtime": "libcudart", "nccl": "libnccl"}
 
 def build_layers(out: Path) -> Path:
     """`liblayers_*.so` and the program that calls them. Unoptimised: nothing jumps."""
-    gcc = ["gcc", "-O0", "-fcf-protection=none", "-Wall", "-Wextra", "-Werror"]
+    gcc = ["gcc", "-O0", "-fcf-protection=none", "-Wall", "-Wextra", "-Werror", "-pthread"]
     for part in KINDS:
         needs = [] if part == "driver" else [out / "liblayers_driver.so"]
         source, built = SOURCES / f"layers_{part}.c", out / f"liblayers_{part}.so"

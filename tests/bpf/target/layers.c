@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A process that calls the three, as commands on stdin say: a verb and three numbers a line. */
+#define _GNU_SOURCE
 #include "layers.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static uint64_t communicators[32];
 
@@ -51,6 +56,44 @@ static void launch_handles(void)
 	cudaLaunchKernel((void *)first, one, one, 0, 0, 0);
 	cudaLaunchKernel((void *)named, one, one, 0, 0, 0);
 	cudaLaunchKernel(layers_second_kernel, one, one, 0, 0, 0);
+}
+
+/* A thread that makes communicators in a group and ends in it; where an id is wanted, only if it has that one. */
+struct left_group {
+	uint64_t made;
+	pid_t wanted, tid;
+};
+
+static void *leave_in_group(void *argument)
+{
+	static uint64_t stands_at[16];
+	struct left_group *left = argument;
+	struct layers_id id = {"id"};
+
+	left->tid = gettid();
+	if (left->wanted && left->tid != left->wanted)
+		return 0;
+	ncclGroupStart();
+	for (uint64_t i = 0; i < left->made && i < 16; i++)
+		ncclCommInitRank(&stands_at[i], 8, id, 5);
+	return 0;
+}
+
+/* `wanted` 0: any id. */
+static void end_in_group(uint64_t made, pid_t wanted)
+{
+	struct left_group left = {.made = made, .wanted = wanted};
+	int fd = wanted ? open("/proc/sys/kernel/ns_last_pid", O_WRONLY) : -1;
+	pthread_t thread;
+
+	for (int i = 0; i < 200 && (!left.tid || (wanted && left.tid != wanted)); i++) {
+		if (wanted && dprintf(fd, "%d", wanted - 1) < 0)
+			exit(4);
+		if (pthread_create(&thread, 0, leave_in_group, &left) || pthread_join(thread, 0))
+			exit(5);
+	}
+	if (wanted && (close(fd) || left.tid != wanted))
+		exit(6);
 }
 
 static void run(const char *verb, uint64_t count, uint64_t a, uint64_t b)
@@ -119,6 +162,8 @@ static void run(const char *verb, uint64_t count, uint64_t a, uint64_t b)
 			ncclGroupEnd();
 		else if (!strcmp(verb, "group_dropped"))
 			ncclGroupSimulateEnd(0);
+		else if (!strcmp(verb, "left_group")) /* communicators, the thread's id */
+			end_in_group(a, (pid_t)b);
 		else if (!strcmp(verb, "destroy"))
 			ncclCommDestroy(communicators[a]);
 		else if (!strcmp(verb, "allreduce"))

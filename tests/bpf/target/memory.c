@@ -287,6 +287,8 @@ static void obey(const char *verb, uint64_t a, uint64_t b, uint64_t c)
 		capture(address, b, c);
 	else if (!strcmp(verb, "trim")) /* pool */
 		cuMemPoolTrimTo(a, 0);
+	else if (!strcmp(verb, "destroy_pool"))
+		cuMemPoolDestroy(a);
 	else if (!strcmp(verb, "graphs")) { /* device, attribute; none: trim */
 		if (b < 4)
 			cuDeviceGetGraphMemAttribute((int)a, (int)b, &(uint64_t){0});
@@ -296,6 +298,8 @@ static void obey(const char *verb, uint64_t a, uint64_t b, uint64_t c)
 		cuGraphAddNode(address, 1, 0, 0, &(struct typed_node){.type = 2, .made.bytes = b});
 	else if (!strcmp(verb, "pool")) /* pool, attribute */
 		cuMemPoolGetAttribute(a, (int)b, &(uint64_t){0});
+	else if (!strcmp(verb, "uuid")) /* device */
+		cuDeviceGetUuid_v2((unsigned char[16]){0}, (int)a);
 	else if (!strcmp(verb, "primary")) {
 		cuDevicePrimaryCtxRetain(&registers[63], (int)a);
 		cuCtxSetCurrent(registers[63]);

@@ -64,6 +64,7 @@ int cuDevicePrimaryCtxReset_v2(int device);
 int cuCtxCreate_v2(uint64_t *context, unsigned flags, int device);
 int cuCtxDestroy_v2(uint64_t context);
 int cuCtxSetCurrent(uint64_t context);
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device);
 int cuMemAlloc_v2(uint64_t *out, uint64_t bytes);
 int cuMemAllocPitch_v2(uint64_t *out, uint64_t *pitch, uint64_t width, uint64_t height, unsigned element);
 int cuMemAllocManaged(uint64_t *out, uint64_t bytes, unsigned flags);
@@ -99,6 +100,7 @@ int cuDeviceGraphMemTrim(int device);
 int cuStreamBeginCapture_v2(uint64_t stream, int mode);
 int cuStreamEndCapture(uint64_t stream, uint64_t *graph);
 int cuMemPoolTrimTo(uint64_t pool, uint64_t bytes);
+int cuMemPoolDestroy(uint64_t pool);
 int cuMemPoolGetAttribute(uint64_t pool, int attribute, uint64_t *value);
 
 void hotstage_mark_stage_begin(uint64_t word, uint64_t request_hash, uint64_t tokens);

@@ -122,6 +122,7 @@ BODY(cuDeviceGetGraphMemAttribute)(int device, int attribute, uint64_t *value)
 
 BODY(cuDeviceGraphMemTrim)(int device) { return device < 0; }
 BODY(cuMemPoolTrimTo)(uint64_t pool) { return !pool; }
+BODY(cuMemPoolDestroy)(uint64_t pool) { return !pool; }
 
 BODY(cuStreamBeginCapture_v2)(uint64_t stream)
 {

@@ -11,6 +11,7 @@
 	ENTRY(cuCtxCreate_v2)
 	ENTRY(cuCtxDestroy_v2)
 	ENTRY(cuCtxSetCurrent)
+	ENTRY(cuDeviceGetUuid_v2)
 	ENTRY(cuMemAlloc_v2)
 	ENTRY(cuMemAllocPitch_v2)
 	ENTRY(cuMemAllocManaged)
@@ -44,6 +45,7 @@
 	ENTRY(cuDeviceGetGraphMemAttribute)
 	ENTRY(cuDeviceGraphMemTrim)
 	ENTRY(cuMemPoolTrimTo)
+	ENTRY(cuMemPoolDestroy)
 	ENTRY(cuStreamBeginCapture_v2)
 	ENTRY(cuStreamEndCapture)
 
