@@ -39,6 +39,9 @@ class OwnRows:
         rows = self.probes.maps.threads()
         return rows[np.isin(rows["tgid"], list(self.pids))]
 
+    def thread_ids(self) -> list[int]:
+        return self.threads()["tid"].tolist()
+
     def launches_by_source(self) -> Mapping[int, LaunchSources]:
         return SourcesBook().sum(self.threads())
 
