@@ -23,7 +23,7 @@ from hotstage.detect.baseline import Baseline
 from hotstage.detect.demand import Demand
 from hotstage.detect.finding import Evidence, Finding, Severity
 from hotstage.detect.latency_judge import CLEAR_SAMPLES, Judge, Sample
-from hotstage.detect.open_ages import OpenAges
+from hotstage.detect.open_ages import Allowed, OpenAges
 from hotstage.detect.progress import Progress
 from hotstage.frame.entity import Entity, EntityKind
 from hotstage.stages.pulse import Pulse, Rows
@@ -37,6 +37,8 @@ UNJUDGED = frozenset({*WAITING_STAGES, Stage.model_load})
 _OPEN_SPANS_MAX = 512
 _REBASE_NS = 600_000_000_000
 """After so long an alarm, what was unusual is taken as usual and learned anew."""
+
+_NOTHING_USUAL: Allowed = (None, math.inf)
 
 _OWN_LEAST = 0.1
 """Of a duration: what else a hang has left of it is as uncertain as when the hang began and ended."""
@@ -144,32 +146,31 @@ class StageLatency:
     def _judge_open(self, pulse: Pulse) -> set[_Code]:
         """Judge the ages → the streams that have open spans."""
         spans = pulse.open
-        codes = dict.fromkeys(zip(spans["label"].tolist(), spans["modality"].tolist(), strict=True))
-        streams = {
-            code: self._streams.get(code) or self._stream(*code) for code in codes if code[0] not in UNJUDGED
-        }
-        allowed = {code: (stream.baseline.usual, self._level(stream)) for code, stream in streams.items()}
+        allowed: dict[_Code, Allowed] = {}
+        for code in zip(spans["label"].tolist(), spans["modality"].tolist(), strict=True):
+            if code not in allowed and code[0] not in UNJUDGED:
+                stream = self._streams.get(code) or self._stream(*code)
+                allowed[code] = stream.baseline.usual, self._level(stream)
         too_old: dict[_Code, list[_OldSpan]] = {}
         for stage, modality, instance, pid, began_ns, _, tokens, _, *key in _plain(
             self._ages.suspects(spans, pulse.at_ns, allowed)
         ):
             code = stage, modality
-            stream = streams.get(code)
-            if stream is None or stream.baseline.usual is None:
+            usual, level = allowed.get(code, _NOTHING_USUAL)
+            if usual is None:
                 continue
-            level = allowed[code][1]
             until_ns = self._progress.frozen_at(pid, stage, pulse.at_ns)
             own_ns = until_ns - began_ns - self._progress.hung_between(pid, began_ns, until_ns)
             if own_ns <= 0:
                 continue
             seconds = own_ns / 1e9
-            excess = stream.baseline.excess_of(math.log2(seconds), tokens, instance)
+            excess = self._streams[code].baseline.excess_of(math.log2(seconds), tokens, instance)
             excess = self._worth(excess, seconds)
             if excess > level:
                 too_old.setdefault(code, []).append((began_ns, excess, seconds, instance, (key[0], key[1])))
         for code, old in too_old.items():
-            self._pay_open(streams[code], pulse, old)
-        return set(streams)
+            self._pay_open(self._streams[code], pulse, old)
+        return set(allowed)
 
     def _worth(self, excess: float, seconds: float) -> float:
         """The excess that counts: none below the floor, where a scheduler's slice is many times the usual."""
