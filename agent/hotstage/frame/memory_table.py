@@ -175,7 +175,7 @@ def _process(
         row["untracked_count"]
         or row["unmatched_frees"]
         or (row["unsized_count"] and int(row["kind"]) in FOR_GPUS)
-        or row["live_bytes"] > MOST_BYTES
+        or is_made_up(row)
         for row in rows
     )
     live = sum(int(row["live_bytes"]) for row in rows if int(row["kind"]) in FOR_GPUS)
@@ -195,15 +195,22 @@ def _process(
     )
 
 
+def is_made_up(row: np.void) -> bool:
+    """Whether it holds, or held, more than any GPU has: none of its bytes is a measurement, nor of sums that
+    have come to their end since.
+    """
+    return bool(max(row["live_bytes"], row["high_bytes"]) > MOST_BYTES)
+
+
 def _kind(row: np.void, at_ns: int) -> MemoryKind:
-    has_sizes = int(row["kind"]) not in SIZELESS
+    has_sizes = int(row["kind"]) not in SIZELESS and not is_made_up(row)
 
     def known(name: str) -> int | None:
         return int(row[name]) if has_sizes else None
 
     return MemoryKind(
         kind=_KIND_NAMES.get(int(row["kind"]), "unknown"),
-        live_bytes=None if row["unsized_count"] or row["live_bytes"] > MOST_BYTES else known("live_bytes"),
+        live_bytes=None if row["unsized_count"] else known("live_bytes"),
         live_count=int(row["live_count"]),
         unsized_count=int(row["unsized_count"]),
         high_bytes=known("high_bytes"),
@@ -225,8 +232,8 @@ def _age(since_ns: int, at_ns: int) -> float | None:
 def _stages_by_place(sample: MemorySample, labels: StageLabels) -> dict[Place, list[MemoryOfStage]]:
     """Without stages that hold, or held, more than any GPU has: their process is incomplete."""
     found: dict[Place, list[MemoryOfStage]] = {}
-    for row in sample.stages[sample.stages["high_bytes"] <= MOST_BYTES]:
-        if row["live_bytes"] > MOST_BYTES:
+    for row in sample.stages:
+        if is_made_up(row):
             continue
         pid = int(row["tgid"])
         found.setdefault((pid, int(row["device"])), []).append(

@@ -37,7 +37,10 @@ class MemoryKind(Struct, frozen=True, gc=False):
     unsized_count: Annotated[int, Meta(description="of them, those whose size the calls did not say")]
     high_bytes: Annotated[
         int | None,
-        Meta(description="the most that was live at once; null: no call says it, nor the bytes below"),
+        Meta(
+            description="the most that was live at once; null: no call says it, nor the bytes below, or it "
+            "is more than any GPU has"
+        ),
     ]
     allocated_bytes: int | None
     freed_bytes: Annotated[int | None, Meta(description="by calls")]

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from hotstage.grouping import grouped
 from hotstage.probes.maps.ledger import Pair
-from hotstage.probes.memory_sample import AGE_EDGES_SECONDS, FOR_GPUS, PAGE_BYTES, PAGE_ROW_DTYPE, POINTERS
+from hotstage.probes.memory_sample import (
+    AGE_EDGES_SECONDS,
+    FOR_GPUS,
+    MOST_BYTES,
+    PAGE_BYTES,
+    PAGE_ROW_DTYPE,
+    POINTERS,
+)
 
 _PAGE_BITS = np.uint64(PAGE_BYTES.bit_length() - 1)
 _ARE_FOR_GPUS, _ARE_POINTERS = (
@@ -64,7 +71,7 @@ class AllocationGroups:
         tgid, kind, device, stage, modality = _parts(sorts)
         self.by_kind = _table(_code(tgid, kind, device), sort_of, since_ns)
         self._owners, owner_of = grouped(_code(tgid, device))
-        is_pointer = _ARE_POINTERS[kind][sort_of] & (sizes > 0)
+        is_pointer = _ARE_POINTERS[kind][sort_of] & (sizes > 0) & (sizes <= MOST_BYTES)
         self.pages = _page_rows(
             self._owners,
             owner_of.astype(np.uint64)[sort_of[is_pointer]],
@@ -77,7 +84,9 @@ class AllocationGroups:
         self._owner = owner_of[chosen]
 
     def ages(self, at_ns: int) -> dict[tuple[int, int], NDArray[np.uint64]]:
-        """(pid, device) → uint64 (2, 6): how many live allocations for GPUs, and bytes, by age."""
+        """(pid, device) → uint64 (2, 6): how many live allocations for GPUs, and bytes, by age; without those
+        who claim more bytes than any GPU has.
+        """
         slots = len(AGE_EDGES_SECONDS) + 1
         limits = [max(0, at_ns - int(edge * 1e9)) for edge in reversed(AGE_EDGES_SECONDS)]
         count = len(self._since_ns)
@@ -91,7 +100,7 @@ class AllocationGroups:
         return {
             (int(code) >> 8, int(code) & 0xFF): np.stack([counts[row], sizes[row]]).astype(np.uint64)
             for row, code in enumerate(self._owners.tolist())
-            if counts[row].any()
+            if counts[row].any() and sizes[row].sum() <= MOST_BYTES
         }
 
 

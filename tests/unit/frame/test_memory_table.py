@@ -200,3 +200,11 @@ def test_what_no_gpu_has_is_unknown_and_part_of_no_sum(make):
     (row,) = memory.stages
     assert (row.live_bytes, row.allocated_bytes) == (20, (1 << 64) - 1)
     assert msgspec.json.encode(memory)
+
+
+def test_bytes_that_no_gpu_had_stay_unknown_once_they_are_freed(make):
+    forged = a_sum(live=0, high_bytes=(1 << 64) - 1, allocated_bytes=(1 << 64) - 1, freed_bytes=(1 << 64) - 1)
+    (process,) = make(a_sample(forged, from_start=(7,))).processes
+    (kind,) = process.kinds
+    assert (process.is_complete, process.live_bytes) == (False, None)
+    assert (kind.live_bytes, kind.high_bytes, kind.allocated_bytes, kind.freed_bytes) == (None,) * 4

@@ -89,3 +89,16 @@ def test_ten_thousand_allocations_are_grouped_in_milliseconds(benchmark_seconds=
         AllocationGroups((keys, values)).ages(2 * 10**9)
         best = min(best, time.perf_counter() - began)
     assert best < benchmark_seconds
+
+
+def test_ages_leave_out_who_claims_more_than_any_gpu_has():
+    forged = ((1 << 64) - 1, 1 << 63, (1 << 63) + 1)
+    found = AllocationGroups(
+        allocations(
+            *((7, place << 21, size, Memory.DEVICE, 0, 1) for place, size in enumerate(forged)),
+            (8, 0, MIB, Memory.DEVICE, 0, 1),
+        )
+    )
+    with np.errstate(all="raise"):
+        ages = found.ages(10**9)
+    assert {place: table.sum(axis=1).tolist() for place, table in ages.items()} == {(8, 0): [1, MIB]}
