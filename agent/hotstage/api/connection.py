@@ -88,6 +88,7 @@ class Connection(BaseHTTPRequestHandler):
 
         A peer that is late or gone just loses the connection.
         """
+        self._listener.waits(self.connection)
         self._reader.restart(self._listener.timeout_seconds)
         try:
             self.raw_requestline = self.rfile.readline(MAX_LINE_BYTES + 1)
@@ -109,6 +110,7 @@ class Connection(BaseHTTPRequestHandler):
         request = None
         try:
             request = self._request()
+            self._listener.works(self.connection)
             answer = self._answer(request)
         except ApiError as error:
             answer = error.response()
@@ -191,6 +193,7 @@ class Connection(BaseHTTPRequestHandler):
         # One write: head and body leave in one segment where they fit.
         head = b"".join(cast("Any", self)._headers_buffer) + b"\r\n"
         cast("Any", self)._headers_buffer = []
+        self._listener.waits(self.connection)
         self.wfile.write(head if self.command == "HEAD" or response.status == 304 else head + response.body)
 
     def _stream(self, stream: Stream) -> None:
@@ -227,6 +230,10 @@ class ListenerFacts:
     access: Access
     answer: Answer
     timeout_seconds: float
+
+    def waits(self, connection: socket.socket) -> None: ...
+
+    def works(self, connection: socket.socket) -> None: ...
 
 
 class _Writer(io.BufferedIOBase):

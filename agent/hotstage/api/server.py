@@ -30,11 +30,14 @@ _BUSY_BYTES = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
     b"Content-Length: %d\r\n\r\n%s" % (len(_BUSY.body), _BUSY.body)
 )
+_DISPLACE_SECONDS = 0.2
+"""For the thread of a connection that was ended to see it."""
 
 
 class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """One listening socket; each connection has a thread while there are places, and a 503 when there are
-    none.
+    """One listening socket; each connection has a thread while there are places. When there are none, a
+    newcomer gets the place of whoever has kept us waiting longest, for a request or with taking its answer;
+    where nobody does, a 503.
     """
 
     daemon_threads = True
@@ -48,6 +51,8 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.timeout_seconds = config.timeout_seconds
         self._places = threading.BoundedSemaphore(config.max_connections)
         self._open: set[socket.socket] = set()
+        self._waiting: dict[socket.socket, None] = {}
+        """Connections that wait for their peers, the longest first."""
         self._lock = threading.Lock()
         self._closing = threading.Event()
         # Never bound by the base class: the socket comes bound and listening.
@@ -59,6 +64,8 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._handshakes = Handshakes(access.tls, config.max_connections, config.timeout_seconds)
         self.threadless = 0
         """Connections that were closed because no thread could be had."""
+        self.displaced = 0
+        """Connections that were ended for a newcomer."""
 
     def accept_until_closed(self) -> None:
         """One thread's work. It waits in `accept` alone, so an idle API costs nothing."""
@@ -84,7 +91,7 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
+        if not self._places.acquire(blocking=False) and not self._displace():
             self._turn_away(request)
             return
         with self._lock:
@@ -110,6 +117,30 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         finally:
             self._leave(request, spoken)
 
+    def waits(self, connection: socket.socket) -> None:
+        """From now on its peer has the next move."""
+        with self._lock:
+            self._waiting.pop(connection, None)
+            self._waiting[connection] = None
+
+    def works(self, connection: socket.socket) -> None:
+        """From now on the next move is ours."""
+        with self._lock:
+            self._waiting.pop(connection, None)
+
+    def _displace(self) -> bool:
+        """Whether the end of another connection has made a place."""
+        with self._lock:
+            longest = next(iter(self._waiting), None)
+            if longest is None:
+                return False
+            del self._waiting[longest]
+            self.displaced += 1
+        with contextlib.suppress(OSError):
+            # Its thread sees the end of the line. The plain verb: TLS would first say good-bye.
+            socket.socket.shutdown(longest, socket.SHUT_RDWR)
+        return self._places.acquire(timeout=_DISPLACE_SECONDS)
+
     def _turn_away(self, request: socket.socket) -> None:
         """Say that we are busy, where that takes no handshake: it would cost a peer's patience."""
         if self._handshakes is None:
@@ -121,6 +152,8 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def _leave(self, *ended: socket.socket) -> None:
         with self._lock:
             self._open.difference_update(ended)
+            for connection in ended:
+                self._waiting.pop(connection, None)
         self._places.release()
 
     def _secured(self, request: socket.socket, address: str, handshakes: Handshakes) -> socket.socket:

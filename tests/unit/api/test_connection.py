@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -122,20 +123,69 @@ def test_loopback_names_are_served(served, host):
     )
 
 
-def test_more_connections_than_places_get_503_and_places_come_back(serve):
-    served = serve(max_connections=2, timeout_seconds=5.0)
+def test_where_all_places_are_at_work_there_is_a_503_and_places_come_back(serve, sources):
+    go_on = threading.Event()
+    began = threading.Semaphore(0)
+
+    def slow():
+        began.release()
+        go_on.wait(10)
+        return {}
+
+    served = serve(sources=sources(coverage=slow), max_connections=2, timeout_seconds=5.0)
     address = ("127.0.0.1", served.server.port)
     held = [socket.create_connection(address, timeout=5) for _ in range(2)]
-    for connection in held:
-        connection.sendall(b"GET")
-    received = served.raw(OK)
-    assert status_and_error(received) == (503, "too_many_connections")
-    assert served.ask("/healthz", unix=True).status == 200, "the Unix socket has places of its own"
-    for connection in held:
-        connection.close()
+    try:
+        for connection in held:
+            connection.sendall(OK.replace(b"/healthz", b"/v1/coverage"))
+            assert began.acquire(timeout=5), "a request was begun within 5 s"
+        received = served.raw(OK)
+        assert status_and_error(received) == (503, "too_many_connections")
+        assert served.ask("/healthz", unix=True).status == 200, "the Unix socket has places of its own"
+    finally:
+        go_on.set()
+        for connection in held:
+            connection.close()
     deadline = time.monotonic() + 5
     while b" 200 " not in served.raw(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")):
         assert time.monotonic() < deadline, "no place came back within 5 s of the peers leaving"
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /healthz", OK], ids=["idle", "half a request", "kept alive"])
+def test_who_keeps_us_waiting_longest_gives_its_place_to_a_newcomer(serve, begun):
+    served = serve(max_connections=4, timeout_seconds=10.0)
+    address = ("127.0.0.1", served.server.port)
+    held = [socket.create_connection(address, timeout=5) for _ in range(40)]
+    try:
+        for connection in held:
+            with contextlib.suppress(OSError):
+                connection.sendall(begun)
+        began = time.monotonic()
+        assert served.ask("/healthz").status == 200
+        assert time.monotonic() - began < 2.0, "long before the others are too late"
+    finally:
+        for connection in held:
+            connection.close()
+
+
+def test_who_does_not_take_its_answer_gives_its_place_to_a_newcomer(serve, sources):
+    served = serve(sources=sources(coverage=lambda: {"x": "y" * (16 << 20)}), max_connections=2)
+    held = []
+    try:
+        for _ in range(2):
+            connection = socket.socket()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(5)
+            connection.connect(("127.0.0.1", served.server.port))
+            connection.sendall(OK.replace(b"/healthz", b"/v1/coverage"))
+            assert connection.recv(1), "the answer begins"
+            held.append(connection)
+        began = time.monotonic()
+        assert served.ask("/healthz").status == 200
+        assert time.monotonic() - began < 2.0, "long before the others are too late"
+    finally:
+        for connection in held:
+            connection.close()
 
 
 def test_an_error_of_ours_is_a_500_that_tells_the_peer_nothing_of_it(serve, sources, caplog):
