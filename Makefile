@@ -10,7 +10,7 @@ PREFIX ?= /opt/hotstage
 DESTDIR ?=
 PYTEST := $(BIN)/python -m pytest
 SELECTED := not image and not clean_debian and not long and not other_kernels and not torch
-HOST := $(addprefix tests/,benchmark bpf browser integration simhost)
+HOST := $(addprefix tests/,benchmark bpf browser integration simhost unit/marks)
 TORCH := torch==2.14.1
 
 .PHONY: help run test check lint bench setup setup-tests bpf clean fmt generate unit kernel integration browser host beside pages long test-torch bench-eager packages wheel deb image install uninstall

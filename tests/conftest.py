@@ -57,7 +57,7 @@ files, or ask NVML's stub: they run beside the others.
 """
 
 
-HOST_FOLDERS = ("benchmark", "bpf", "browser", "integration", "simhost")
+HOST_FOLDERS = ("benchmark", "bpf", "browser", "integration", "simhost", "unit/marks")
 """Where `make host` looks for what must run alone: to read all tests would take it a quarter of a minute.
 `make pages` looks for its own in `browser` alone.
 """
@@ -67,13 +67,13 @@ OTHER_TARGETS = ("image", "clean_debian", "long", "other_kernels", "torch")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`host` marks what must run alone: it loads probes, or starts CUDA programs that probes would see.
+    """`host` marks what must run alone: it loads probes, or makes calls or marks that probes would see.
 
     Kernel tests fail without root rather than pass unseen: real BPF is what they are for.
     """
     for item in items:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        is_alone = folder in ("bpf", "simhost") and item.path.stem not in LOAD_NOTHING
+        folder = item.path.relative_to(Path(__file__).parent).parent
+        is_alone = _is_in(folder, "bpf", "simhost", "unit/marks") and item.path.stem not in LOAD_NOTHING
         if is_alone or item.get_closest_marker("kernel"):
             item.add_marker(pytest.mark.host)
         _assert_made_by_a_target(item, folder)
@@ -84,13 +84,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.usefixtures("needs_root"))
 
 
-def _assert_made_by_a_target(item: pytest.Item, folder: str) -> None:
+def _is_in(folder: Path, *folders: str) -> bool:
+    return any(folder.is_relative_to(each) for each in folders)
+
+
+def _assert_made_by_a_target(item: pytest.Item, folder: Path) -> None:
     """No test may lie where no part of `make test` looks for it."""
     if any(map(item.get_closest_marker, OTHER_TARGETS)):
         return
-    if item.get_closest_marker("host") and folder not in HOST_FOLDERS:
+    if item.get_closest_marker("host") and not _is_in(folder, *HOST_FOLDERS):
         raise pytest.UsageError(f"{item.nodeid}: `make host` looks in {', '.join(HOST_FOLDERS)} alone")
-    if item.get_closest_marker("browser") and folder != "browser":
+    if item.get_closest_marker("browser") and not _is_in(folder, "browser"):
         raise pytest.UsageError(f"{item.nodeid}: `make pages` looks in browser alone")
 
 
