@@ -11,6 +11,7 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -52,7 +53,8 @@ class Database:
             path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             self._writer = _connect(path)
             try:
-                self._prepare(migrations)
+                with _one_at_a_time(path.parent):
+                    self._prepare(migrations)
                 self._reader = _connect(path)
                 self._reader.execute("PRAGMA query_only = ON")
             except BaseException:
@@ -154,6 +156,25 @@ class Database:
             self._writer.executescript(
                 f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
             )
+
+
+@contextmanager
+def _one_at_a_time(directory: Path) -> Iterator[None]:
+    """Of all processes that open a database here: whoever is first makes the tables, others find them.
+
+    Who waits in vain goes on, and is refused by SQLite where it must be.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+        while time.monotonic() < until:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def lock_directory(directory: Path, setting: str) -> int:

@@ -55,6 +55,34 @@ def test_migrations_run_once_and_opening_again_keeps_the_rows(database, tmp_path
     again.close()
 
 
+def test_several_that_open_a_new_file_at_once_all_find_its_tables(tmp_path):
+    """The notifier at its first start, and a command that looks at its database."""
+    failures: list[BaseException] = []
+    for number in range(12):
+        together = threading.Barrier(6)
+
+        def open_and_put(name: str, path=tmp_path / f"{number}.db", together=together) -> None:
+            try:
+                together.wait(10)
+                opened = Database(path, MIGRATIONS)
+                put(opened, name)
+                opened.close()
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=open_and_put, args=(name,)) for name in "abcdef"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        seen = Database(tmp_path / f"{number}.db", MIGRATIONS)
+        assert failures == [] and seen.read("SELECT key FROM meta ORDER BY key") == [
+            (key,) for key in "abcdef"
+        ]
+        assert seen.maintain("PRAGMA auto_vacuum") == [(2,)]
+        seen.close()
+
+
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(database, tmp_path):
     database.maintain("PRAGMA user_version = 99")
     database.close()
