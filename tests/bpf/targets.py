@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hotstage.probes.coverage import LibraryCoverage
 from hotstage.probes.engine import ProbeEngine
 
 LIBRARY_SOURCE = r"""
@@ -140,17 +141,21 @@ class Target:
                 pipe.close()
 
 
-def covered_kinds(engine: ProbeEngine, pid: int) -> set[str]:
-    """Kinds of libraries that are counted of a process now. Ask for the one that is meant: until it executes
-    its program a child shows its parent's, and this process may have the marks.
+def libraries_of(engine: ProbeEngine, pid: int) -> list[LibraryCoverage]:
+    """Of a process, whatever they are. Ask for the kind that is meant: until it executes its program a child
+    shows its parent's, and this process may have the marks.
     """
-    return {
-        library.kind
-        for process in engine.coverage().processes
-        if process.pid == pid
-        for library in process.libraries
-        if library.since_ns is not None
-    }
+    return [lib for process in engine.coverage().processes if process.pid == pid for lib in process.libraries]
+
+
+def covered_kinds(engine: ProbeEngine, pid: int) -> set[str]:
+    """Kinds of libraries that are counted of a process now."""
+    return {library.kind for library in libraries_of(engine, pid) if library.since_ns is not None}
+
+
+def driver_of(engine: ProbeEngine, pid: int) -> LibraryCoverage | None:
+    """Its first libcuda, None while it has none."""
+    return next((library for library in libraries_of(engine, pid) if library.kind == "libcuda"), None)
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 5.0) -> float:

@@ -19,12 +19,19 @@ import pytest
 
 from hotstage.clock import SystemClock
 from hotstage.config.settings import ProbesConfig
-from hotstage.probes.coverage import LibraryCoverage
 from hotstage.probes.discovery.elf import read_elf
 from hotstage.probes.engine import ProbeEngine
 
 sys.path.insert(0, str(Path(__file__).parent))
-from targets import Target, build_library, covered_kinds, first_bytes, other_probers, wait_until
+from targets import (
+    Target,
+    build_library,
+    covered_kinds,
+    first_bytes,
+    libraries_of,
+    other_probers,
+    wait_until,
+)
 
 pytestmark = pytest.mark.kernel
 
@@ -44,10 +51,6 @@ def start_engine() -> Iterator[StartEngine]:
     yield start
     for engine in engines:
         engine.close()
-
-
-def libraries_of(engine: ProbeEngine, pid: int) -> list[LibraryCoverage]:
-    return [lib for process in engine.coverage().processes if process.pid == pid for lib in process.libraries]
 
 
 def is_attached(engine: ProbeEngine, pid: int) -> Callable[[], bool]:

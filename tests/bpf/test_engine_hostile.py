@@ -13,11 +13,10 @@ import pytest
 
 from hotstage.clock import SystemClock
 from hotstage.config.settings import ProbesConfig
-from hotstage.probes.coverage import LibraryCoverage
 from hotstage.probes.engine import ProbeEngine
 
 sys.path.insert(0, str(Path(__file__).parent))
-from targets import Target, build_library, wait_until
+from targets import Target, build_library, driver_of, wait_until
 
 pytestmark = [
     pytest.mark.kernel,
@@ -66,17 +65,6 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
     mount.end()
 
 
-def library_of(engine: ProbeEngine, pid: int) -> LibraryCoverage | None:
-    found = [
-        lib
-        for process in engine.coverage().processes
-        if process.pid == pid
-        for lib in process.libraries
-        if lib.kind == "libcuda"
-    ]
-    return found[0] if found else None
-
-
 def test_a_frozen_mount_is_given_up_and_the_others_are_attached_meanwhile(
     mount: Mount, tmp_path: Path
 ) -> None:
@@ -88,18 +76,18 @@ def test_a_frozen_mount_is_given_up_and_the_others_are_attached_meanwhile(
         mount.freeze()
         engine.start()
         assert engine.start_seconds is not None and engine.start_seconds <= 3.0
-        found = library_of(engine, good.pid)
+        found = driver_of(engine, good.pid)
         assert found is not None and found.state == "attached"
         late.open(build_library(tmp_path / "late", salt="late"))
         delay = wait_until(
-            lambda: library_of(engine, late.pid) is not None, "the late library is attached", 0.5
+            lambda: driver_of(engine, late.pid) is not None, "the late library is attached", 0.5
         )
         print(f"attached after {delay * 1000:.0f} ms beside a frozen mount")
         good.call("cuLaunchKernel", 47)
         assert engine.totals().by_pid[good.pid]["cuLaunchKernel"].counted == 47
 
-        wait_until(lambda: library_of(engine, victim.pid) is not None, "the frozen library is given up", 5.0)
-        given_up = library_of(engine, victim.pid)
+        wait_until(lambda: driver_of(engine, victim.pid) is not None, "the frozen library is given up", 5.0)
+        given_up = driver_of(engine, victim.pid)
         assert given_up is not None
         assert (given_up.state, given_up.reason) == ("failed", "no answer within 2 s")
         health = engine.coverage().discovery

@@ -18,13 +18,12 @@ from tests.bpf.conftest import Probes, Workload
 from hotstage.clock import SystemClock
 from hotstage.config.governor import GovernorConfig
 from hotstage.config.settings import ProbesConfig
-from hotstage.probes.coverage import LibraryCoverage
 from hotstage.probes.engine import ProbeEngine
 from hotstage.probes.maps.levels import Level, LevelMaps
 from hotstage.probes.restraint.costs import Costs, calibrate
 
 sys.path.insert(0, str(Path(__file__).parent))
-from targets import build_library, covered_kinds, wait_until
+from targets import build_library, covered_kinds, libraries_of, wait_until
 
 pytestmark = pytest.mark.kernel
 
@@ -276,10 +275,6 @@ def test_a_governor_that_is_off_tells_and_moves_nobody(objects: Path, flood: sub
         answer(flood)
     finally:
         engine.close()
-
-
-def libraries_of(engine: ProbeEngine, pid: int) -> list[LibraryCoverage]:
-    return [lib for process in engine.coverage().processes if process.pid == pid for lib in process.libraries]
 
 
 def is_probed(engine: ProbeEngine, pid: int) -> bool:

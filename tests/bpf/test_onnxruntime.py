@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 from tests.bpf.conftest import Probes, open_library
 from tests.bpf.onnxruntime_caller import TableProgram, build_runtime
-from tests.bpf.targets import covered_kinds, wait_until
+from tests.bpf.targets import covered_kinds, libraries_of, wait_until
 
 from hotstage.clock import SystemClock
 from hotstage.config.settings import ProbesConfig
 from hotstage.probes.catalogue import LIBRARIES
 from hotstage.probes.catalogue.onnxruntime import ONNX_RUNTIME
 from hotstage.probes.catalogue.spec import Layer
-from hotstage.probes.coverage import LibraryCoverage
 from hotstage.probes.discovery.api_table import read_api_table
 from hotstage.probes.discovery.elf import read_elf
 from hotstage.probes.discovery.libraries import ParsedLibrary
@@ -83,10 +82,6 @@ def test_calls_through_the_table_are_counted_with_their_errors_and_seen_while_th
 
 def in_call_of(probes: Probes, pid: int, call: int) -> None:
     wait_until(lambda: call in probes.threads(pid)["call"].tolist(), "a thread sits in the call")
-
-
-def libraries_of(engine: ProbeEngine, pid: int) -> list[LibraryCoverage]:
-    return [lib for process in engine.coverage().processes if process.pid == pid for lib in process.libraries]
 
 
 @pytest.mark.parametrize("loader", ["libbpf", pytest.param("bcc", marks=pytest.mark.long)])

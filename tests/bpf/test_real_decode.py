@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.bpf.conftest import SOURCES
 from tests.bpf.real_libraries import assert_untried, fetch, libraries_of
-from tests.bpf.targets import wait_until
+from tests.bpf.targets import covered_kinds, wait_until
 
 from hotstage.clock import SystemClock
 from hotstage.config.settings import ProbesConfig
@@ -56,7 +56,7 @@ def test_a_film_is_decoded_as_it_is_counted(packages: Path, engine: ProbeEngine,
         stack.callback(program.communicate)
         assert program.stdin and program.stdout
         assert program.stdout.readline() == "ready\n"
-        wait_until(lambda: _covered(engine, program.pid) >= KINDS, "FFmpeg is attached")
+        wait_until(lambda: covered_kinds(engine, program.pid) >= KINDS, "FFmpeg is attached")
         (codec,) = libraries_of(engine, program.pid, "libavcodec")
         # Its neighbours stand beside it under names of the wheel's own, out of the trial's reach
         assert_untried(codec, "it cannot be loaded here: a library that it needs")
@@ -66,16 +66,6 @@ def test_a_film_is_decoded_as_it_is_counted(packages: Path, engine: ProbeEngine,
         truth = dict(part.split("=") for part in program.stdout.readline().split())
         _equal_to_truth(engine, program.pid, truth)
         _in_its_stage(engine, program.pid)
-
-
-def _covered(engine: ProbeEngine, pid: int) -> set[str]:
-    return {
-        library.kind
-        for process in engine.coverage().processes
-        if process.pid == pid
-        for library in process.libraries
-        if library.since_ns is not None
-    }
 
 
 def _counted(engine: ProbeEngine, pid: int) -> dict[str, str]:

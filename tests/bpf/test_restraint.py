@@ -15,12 +15,11 @@ import pytest
 from hotstage.clock import SystemClock
 from hotstage.config.deny import DenyEntry
 from hotstage.config.settings import ProbesConfig
-from hotstage.probes.coverage import LibraryCoverage
 from hotstage.probes.discovery.elf import read_elf
 from hotstage.probes.engine import ProbeEngine
 
 sys.path.insert(0, str(Path(__file__).parent))
-from targets import Target, build_library, first_bytes, wait_until
+from targets import Target, build_library, driver_of, first_bytes, wait_until
 
 pytestmark = pytest.mark.kernel
 
@@ -42,19 +41,8 @@ def start_engine() -> Iterator[StartEngine]:
         engine.close()
 
 
-def library_of(engine: ProbeEngine, pid: int) -> LibraryCoverage | None:
-    found = [
-        lib
-        for process in engine.coverage().processes
-        if process.pid == pid
-        for lib in process.libraries
-        if lib.kind == "libcuda"
-    ]
-    return found[0] if found else None
-
-
 def is_covered(engine: ProbeEngine, pid: int) -> Callable[[], bool]:
-    return lambda: (lib := library_of(engine, pid)) is not None and lib.since_ns is not None
+    return lambda: (lib := driver_of(engine, pid)) is not None and lib.since_ns is not None
 
 
 def counted(engine: ProbeEngine, pid: int, name: str = "cuLaunchKernel") -> int:
@@ -87,7 +75,7 @@ def test_everything_goes_within_a_second_under_load_and_comes_back_as_a_new_epoc
     assert first_bytes(target.pid, library, launch_offset(library))[0] == 0x74  # the jump as it was linked
     coverage = engine.coverage()
     assert (coverage.off, coverage.attached) == ("a test", 0)
-    lib = library_of(engine, target.pid)
+    lib = driver_of(engine, target.pid)
     assert lib is not None and (lib.state, lib.attached, lib.since_ns, lib.reason) == (
         "off",
         0,
@@ -109,7 +97,7 @@ def test_everything_goes_within_a_second_under_load_and_comes_back_as_a_new_epoc
     assert (counted(engine, target.pid), counted(engine, late.pid)) == (312, 17)
     assert not engine.read_fast().is_blind
     ended = [epoch for epoch in engine.coverage().epochs if epoch.pid == target.pid]
-    lib = library_of(engine, target.pid)
+    lib = driver_of(engine, target.pid)
     assert len(ended) == 1 and lib is not None and lib.since_ns is not None
     assert ended[0].until_ns < lib.since_ns
     assert counted(engine, flood.pid, "cuMemAlloc_v2") >= before
@@ -138,7 +126,7 @@ def test_who_starts_switched_off_attaches_nothing(
     engine.restraint.let_go("since before the start")
     try:
         engine.start()
-        lib = library_of(engine, target.pid)
+        lib = driver_of(engine, target.pid)
         assert lib is not None and (lib.state, lib.attached) == ("off", 0)
         target.call("cuLaunchKernel", 5)
         engine.restraint.take_up()
@@ -166,9 +154,9 @@ def test_one_process_is_let_go_and_the_others_of_its_library_are_counted_on(
     for each in (dear, other):
         each.call("cuLaunchKernel", 103)
     assert (counted(engine, dear.pid), counted(engine, other.pid)) == (11, 114)
-    gone = library_of(engine, dear.pid)
+    gone = driver_of(engine, dear.pid)
     assert gone is not None and (gone.state, gone.reason, gone.attached) == ("off", "too dear", 0)
-    kept = library_of(engine, other.pid)
+    kept = driver_of(engine, other.pid)
     assert kept is not None and (kept.state, kept.attached, kept.from_start) == ("attached", 4, False)
 
     late = start_target()
@@ -194,7 +182,7 @@ def test_a_library_comes_back_for_all_when_the_process_ends_that_it_was_let_go_f
     engine.restraint.withdraw(dear.pid, "too dear")
     other.call("cuLaunchKernel", 13)
     assert counted(engine, other.pid) == 0
-    lib = library_of(engine, other.pid)
+    lib = driver_of(engine, other.pid)
     assert lib is not None and (lib.state, lib.reason) == ("off", "too dear")
     dear.end()
     wait_until(is_covered(engine, other.pid), "the other one is attached again")
@@ -212,7 +200,7 @@ def test_a_denied_library_is_left_alone_and_coverage_names_the_entry(
     entry = DenyEntry(name="vendor bug 7", reason="it crashed", path="*/denied/*")
     engine = start_engine(deny=[entry])
     wait_until(is_covered(engine, second.pid), "the other library is attached")
-    lib = library_of(engine, first.pid)
+    lib = driver_of(engine, first.pid)
     assert lib is not None and lib.state == "denied"
     assert lib.reason == "denied by 'vendor bug 7': it crashed"
     assert first_bytes(first.pid, denied, launch_offset(denied))[0] == 0x74
