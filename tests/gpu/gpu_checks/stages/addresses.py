@@ -68,9 +68,9 @@ def asked(libcuda: Libcuda, section: Section) -> None:
     now = [asdict(each) for each in handed if each.version == version]
     old = sorted(
         {
-            f"{each.name} {each.version} → {each.symbols}"
+            f"{each.name} {each.version} → {each.symbol}"
             for each in handed
-            if each.symbols and not each.is_probed
+            if each.symbol and not each.is_probed
         }
     )
     section.check(
